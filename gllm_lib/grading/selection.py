@@ -1,0 +1,136 @@
+"""The clipped selection problem, solved exactly: the grades in [1, clip] of least gain (GLLM Prop. 10).
+
+With s_j = (alpha_j / tau_j)^{1/4} every minimiser is g_j = min(clip, max(1, kappa s_j)). Call Lo the coordinates at 1
+and Up those at the clip. The share of the coordinates in between cancels from the optimality condition, which reads
+
+    kappa^4 = (tau(Lo) + clip^2 tau(Up)) / (alpha(Lo) + alpha(Up) / clip^2),
+
+and left minus right grows with kappa. So one sort of s, sums over its beginnings and ends, and a bisection over the
+kappas at which a coordinate enters or leaves give Lo and Up; then kappa is the closed form. Sums are of positive terms
+and are never subtracted, and only square roots of weights meet: no weight is too small beside another.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from math import hypot, inf, isfinite, log, sqrt
+from numbers import Real
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from gllm_lib.checks import InputError, InputTypeError, Vector, same_length
+from gllm_lib.grading.profiles import profile_and_sum
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """Grades of least gain under a clip.
+
+    g             grades, shape (d,), smallest exactly 1, none above the clip
+    gain          Lambda(g)
+    interval      the shifts c of u = 2 log g that stay optimal inside [0, 2 log clip]: (0, 0) if g is the only
+                  minimiser, (0, inf) without a clip
+    kkt_residual  largest violation of the optimality conditions by g, a difference of two probabilities
+    """
+
+    g: Vector
+    gain: float
+    interval: tuple[float, float]
+    kkt_residual: float
+
+
+def _clip(clip: float | None) -> float:
+    if clip is None:
+        return inf
+    if isinstance(clip, bool | np.bool_) or not isinstance(clip, Real):
+        raise InputTypeError(f"clip is {type(clip).__name__}; give a number of at least 1, or None for no clip")
+    value = float(clip)
+    if not (value >= 1.0 and isfinite(value)):
+        raise InputError(f"clip is {value:g}; it bounds all grades: give a finite number >= 1, or None for none")
+    return value
+
+
+def _saturated_scale(s: Vector, alpha: Vector, tau: Vector, clip: float) -> float:
+    """Return kappa for profiles sorted by s, where s[-1] > clip s[0] makes both ends saturate."""
+    d = len(s)
+    heads_and_tails = (alpha, tau, alpha[::-1], tau[::-1])
+    alpha_head, tau_head, alpha_tail, tau_tail = (memoryview(np.cumsum(p)) for p in heads_and_tails)  # type: ignore[arg-type]
+    at = memoryview(s)  # type: ignore[arg-type]
+
+    def too_small(kappa: float, lo: int, up: int) -> bool:
+        """Whether the optimal kappa is at least this one, at which Lo is [:lo] and Up is [up:].
+
+        A coordinate that sits exactly at an end adds equally to both sides. Counting it would bury lighter ones.
+        """
+        if lo == 0:
+            return False
+        root_tau, root_alpha = (sqrt(tau_tail[d - 1 - up]), sqrt(alpha_tail[d - 1 - up])) if up < d else (0.0, 0.0)
+        weight = hypot(sqrt(tau_head[lo - 1]), clip * root_tau)
+        return weight >= kappa * kappa * hypot(sqrt(alpha_head[lo - 1]), root_alpha / clip)
+
+    def leaves_one(i: int) -> bool:
+        return too_small(1.0 / at[i], bisect_left(at, at[i]), bisect_right(at, clip * at[i]))
+
+    def enters_clip(k: int) -> bool:
+        return too_small(clip / at[k], lo, bisect_right(at, at[k]))
+
+    lo = 1 + bisect_left(range(1, d), True, key=leaves_one)
+    first = bisect_right(at, clip * at[lo - 1])
+    last = bisect_left(at, clip * at[lo]) if lo < d else d
+    up = first + bisect_left(range(first, last), True, key=enters_clip)
+    return _scale(alpha, tau, at, lo, up, clip)
+
+
+def _scale(alpha: Vector, tau: Vector, s: memoryview, lo: int, up: int, clip: float) -> float:
+    """Return kappa where Lo is [:lo] and Up is [up:]: the closed form, kept to the piece on which it holds."""
+    # Fresh pairwise sums: those of the bisection are running sums, good enough to order but less accurate.
+    weight = hypot(sqrt(tau[:lo].sum()), clip * sqrt(tau[up:].sum()))
+    burden = hypot(sqrt(alpha[:lo].sum()), sqrt(alpha[up:].sum()) / clip)
+    kappa = sqrt(weight / burden)
+    if up < len(s):
+        kappa = max(kappa, clip / s[up])
+    return min(kappa, 1.0 / s[lo - 1])  # rounding must not lift the smallest grade above 1
+
+
+def _value_and_gradient(g: Vector, highest: float, root_alpha: Vector, root_tau: Vector) -> tuple[float, Vector]:
+    """Return the gain of g, for profiles of any sums, and the gradient of its log in u = 2 log g, shape (d,)."""
+    centred = g * (1.0 / sqrt(highest))  # the gain is blind to this factor; both sums then stay in range
+    tilted_alpha = root_alpha / centred
+    tilted_tau = np.multiply(root_tau, centred, out=centred)
+    tilted_alpha *= tilted_alpha
+    tilted_tau *= tilted_tau
+    alpha_sum, tau_sum = float(tilted_alpha.sum()), float(tilted_tau.sum())
+    tilted_alpha /= alpha_sum
+    tilted_tau /= tau_sum
+    return alpha_sum * tau_sum, np.subtract(tilted_tau, tilted_alpha, out=tilted_tau)
+
+
+def select(alpha: ArrayLike, tau: ArrayLike, clip: float | None = None) -> Selection:
+    """Return the grades of least gain among 1 <= g_j <= clip, exact, in O(d log d) (GLLM Props. 7(iii), 10).
+
+    Raises InputError or InputTypeError if a profile is none, the lengths differ, or clip is not a finite number >= 1.
+    """
+    clip = _clip(clip)
+    alpha, alpha_sum = profile_and_sum("alpha", alpha)
+    tau, tau_sum = profile_and_sum("tau", tau)
+    same_length(alpha=alpha, tau=tau)
+    root_alpha, root_tau = np.sqrt(alpha), np.sqrt(tau)
+    s = np.sqrt(root_alpha / root_tau)
+    lowest = float(s.min())
+    highest = float(s.max()) / lowest
+    if highest <= clip:
+        g = s / lowest
+        value, gradient = _value_and_gradient(g, highest, root_alpha, root_tau)
+        residual = max(gradient.max(), -gradient.min())
+        slack = 2.0 * log(clip / highest)  # infinite without a clip
+    else:
+        order = np.argsort(s)
+        g = s * _saturated_scale(s[order], alpha[order], tau[order], clip)
+        np.clip(g, 1.0, clip, out=g)
+        value, gradient = _value_and_gradient(g, clip, root_alpha, root_tau)
+        # A positive gradient asks for a smaller grade, which only a grade of 1 may ignore; a negative one for a larger.
+        residual = max(gradient.max(where=g > 1.0, initial=0.0), -gradient.min(where=g < clip, initial=0.0))
+        slack = 0.0
+    return Selection(g, value / (alpha_sum * tau_sum), (0.0, slack), float(residual))
