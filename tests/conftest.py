@@ -1,0 +1,49 @@
+"""What every test starts from: reproducible hypothesis runs, a drawing backend without windows, and a browser to drive."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.configuration import set_hypothesis_home_dir
+
+ROOT = Path(__file__).resolve().parents[1]
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(ROOT / "build" / "hypothesis"))
+set_hypothesis_home_dir(os.environ["HYPOTHESIS_STORAGE_DIRECTORY"])
+settings.register_profile(
+    "book",
+    derandomize=True,  # the same cases on every run, so there is no database to replay from
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],  # a slow machine is not a wrong result
+)
+settings.load_profile("book")
+matplotlib.use("agg")
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The root folder of the repository."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A headless Chromium of this machine, driven by playwright; for tests marked `browser`."""
+    from playwright.sync_api import sync_playwright
+
+    found = [path for name in BROWSERS if (path := shutil.which(name))]
+    if not found:
+        pytest.fail(f"no browser: none of {', '.join(BROWSERS)} is on the PATH; install one, or use make test")
+    quiet = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+    with sync_playwright() as driver:
+        page_maker = driver.chromium.launch(executable_path=found[0], args=quiet)
+        yield page_maker
+        page_maker.close()
