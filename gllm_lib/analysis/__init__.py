@@ -1,1 +1,1 @@
-
+"""What representations and targets say about a basis: probes, profiles with their nulls, and level bases."""
