@@ -148,7 +148,9 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 
 def sha256(path: str | os.PathLike[str]) -> str:
-    """Return the SHA-256 of a file's bytes in hexadecimal."""
+    """Return the SHA-256 of a file's bytes in hexadecimal; for a folder, that of the sorted names in it."""
+    if os.path.isdir(path):
+        return hashlib.sha256("\n".join(sorted(os.listdir(path))).encode()).hexdigest()
     with open(path, "rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
@@ -157,7 +159,10 @@ _inputs: dict[str, str] = {}
 
 
 def note_input(path: str | os.PathLike[str]) -> None:
-    """Note that this process has read the data file `path`, so that a cached result is tied to its bytes."""
+    """Note that this process has read the data file `path`, so that a cached result is tied to its bytes.
+
+    A folder may be noted too: a result is then tied to the names in it, so that a new record makes it stale.
+    """
     resolved = str(Path(path).resolve())
     if resolved not in _inputs:
         _inputs[resolved] = sha256(resolved)

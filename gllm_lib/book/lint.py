@@ -1,0 +1,191 @@
+"""What a chapter must satisfy before it is executed, and what a commit must satisfy: each finding names its cell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from gllm_lib.book.project import BookError, Notebook, Project, canonical, inline_names, parameters
+from gllm_lib.checks import FileError
+from gllm_lib.proofs import sources
+from gllm_lib.proofs.claims import THEOREM_LIKE, Registry, divs
+
+LONGEST_CELL = 25
+MOST_CELLS = 100
+REFERENCE = re.compile(r"(?<![\w@/.\[-])@((?:thm|lem|cor|prp|cnj|def|exm|rem|fig|tbl|eq|sec)-[\w-]+)")
+_LABEL = re.compile(r"\{#((?:eq|sec|fig|tbl)-[\w-]+)")
+_CELL_LABEL = re.compile(r"^#\|\s*label:\s*(\S+)", re.MULTILINE)
+_MACHINE_PATH = re.compile(r"(?<![\w.])/(?:home/\w+|Users/\w+|root|tmp|work|mnt)/|[A-Z]:\\\\")
+_DECIMAL = re.compile(r"(?<![\w.])\d+\.\d+(?![\w.]*\))")
+
+Finding = str
+
+
+def blocking(project: Project, notebooks: Mapping[str, Notebook], registry: Registry) -> list[Finding]:
+    """Return what makes an execution pointless: references to nothing, sizes that do not fit, figures without text."""
+    known = labels(project, notebooks, registry)
+    found: list[Finding] = []
+    for name, notebook in notebooks.items():
+        try:
+            parameters(name, notebook, "default")
+            for profile in ("smoke", "full"):
+                parameters(name, notebook, profile)
+        except BookError as error:
+            found.append(str(error))
+        for where, cell in _cells(name, notebook):
+            found += _references(where, cell, known)
+            found += _figure_texts(where, cell)
+            if cell.cell_type == "markdown":
+                inline_names(where, cell.source)
+    for page in project.pages:
+        if page.endswith(".qmd"):
+            text = (project.root / page).read_text(encoding="utf-8")
+            found += [f"{page}: @{ref} refers to nothing" for ref in REFERENCE.findall(text) if ref not in known]
+    return found
+
+
+def findings(project: Project, notebooks: Mapping[str, Notebook], registry: Registry) -> list[Finding]:
+    """Return everything a commit must not have, the blocking findings first."""
+    found = blocking(project, notebooks, registry)
+    rules: tuple[Callable[[str, Any], list[Finding]], ...] = (_length, _paths, _decimals)
+    for name, notebook in notebooks.items():
+        source = project.notebook_path(name).read_text(encoding="utf-8")
+        if source != canonical(notebook):
+            found.append(
+                f"{name}: not in canonical form (outputs, editor metadata or key order); run 'gllm check --fix'"
+            )
+        if len(notebook.cells) > MOST_CELLS:
+            found.append(f"{name}: {len(notebook.cells)} cells; split it, {MOST_CELLS} are the most")
+        for where, cell in _cells(name, notebook):
+            for rule in rules:
+                found += rule(where, cell)
+    found += claim_findings(registry)
+    found += source_findings(project, registry)
+    return found
+
+
+def claim_findings(registry: Registry) -> list[Finding]:
+    """Return the claims whose declared evidence is too little for their kind."""
+    found = []
+    for claim in registry.claims.values():
+        if claim.kind == "def" or claim.assumption:
+            continue
+        kinds = {item.kind for item in registry.evidence_of[claim.id]}
+        where = f"{claim.chapter}, cell {claim.cell + 1}, claim {claim.id}"
+        if not kinds:
+            found.append(f"{where}: no evidence is declared for it")
+        elif claim.kind in THEOREM_LIKE and not claim.refuted and not _enough(kinds):
+            has = ", ".join(sorted(kinds))
+            found.append(f"{where}: needs two kinds of evidence, one of them exact or property; it has {has}")
+    return found
+
+
+def _enough(kinds: set[str]) -> bool:
+    return len(kinds) >= 2 and bool(kinds & {"exact", "property"})
+
+
+def source_findings(project: Project, registry: Registry) -> list[Finding]:
+    """Return source items that a written chapter leaves out, and claims that name an item no source has."""
+    listed = sources.load(project.root / "chapters" / "sources.toml")
+    return sources.problems(listed, registry.claims.values(), project.notebooks)
+
+
+def labels(project: Project, notebooks: Mapping[str, Notebook], registry: Registry) -> set[str]:
+    """Return every label that a reference may name; raises BookError for one that stands twice."""
+    where: dict[str, str] = dict.fromkeys(registry.claims, "a claim")
+
+    def add(label: str, place: str) -> None:
+        if label in where:
+            raise BookError(f"{place}: the label {label} stands already in {where[label]}; rename one")
+        where[label] = place
+
+    for name, notebook in notebooks.items():
+        for place, cell in _cells(name, notebook):
+            pattern = _LABEL if cell.cell_type == "markdown" else _CELL_LABEL
+            for label in pattern.findall(cell.source):
+                add(label, place)
+    for page in project.pages:
+        if page.endswith(".qmd"):
+            for label in _LABEL.findall((project.root / page).read_text(encoding="utf-8")):
+                add(label, page)
+    return set(where)
+
+
+def _cells(name: str, notebook: Notebook) -> Iterator[tuple[str, Any]]:
+    for index, cell in enumerate(notebook.cells):
+        yield f"{name}, cell {index + 1}", cell
+
+
+def _references(where: str, cell: Any, known: set[str]) -> list[Finding]:
+    if cell.cell_type != "markdown":
+        return []
+    text = re.sub(r"`[^`]*`", "", cell.source)
+    return [
+        f"{where}: @{ref} refers to nothing; check its spelling" for ref in REFERENCE.findall(text) if ref not in known
+    ]
+
+
+def _figure_texts(where: str, cell: Any) -> list[Finding]:
+    label = _CELL_LABEL.search(cell.source) if cell.cell_type == "code" else None
+    if not label:
+        return []
+    needed = {"fig": ("fig-cap", "fig-alt"), "tbl": ("tbl-cap",)}.get(label[1].split("-")[0], ())
+    return [
+        f"{where}: {label[1]} has no {option}; add a line '#| {option}: ...'"
+        for option in needed
+        if not re.search(rf"^#\|\s*{option}:\s*\S", cell.source, re.MULTILINE)
+    ]
+
+
+def _length(where: str, cell: Any) -> list[Finding]:
+    lines = len([line for line in cell.source.splitlines() if not line.startswith("#|")])
+    if cell.cell_type == "code" and lines > LONGEST_CELL:
+        return [f"{where}: {lines} lines of code; {LONGEST_CELL} are the most, split it or move code to the library"]
+    return []
+
+
+def _paths(where: str, cell: Any) -> list[Finding]:
+    hit = _MACHINE_PATH.search(cell.source)
+    return [f"{where}: names a path of one machine ({hit[0]}); use a path relative to the book"] if hit else []
+
+
+def _decimals(where: str, cell: Any) -> list[Finding]:
+    if cell.cell_type != "markdown":
+        return []
+    hit = _DECIMAL.search(prose(cell.source))
+    return [f"{where}: types the number {hit[0]} into prose; use an inline value `{{python}} name`"] if hit else []
+
+
+def prose(markdown: str) -> str:
+    """Return a markdown text without what may hold decimals: claims, proofs, mathematics, code, quotations."""
+    lines = markdown.splitlines()
+    for div in reversed(divs(markdown)):
+        if {"claim", "proof"} & set(div.classes):
+            size = len(div.body.splitlines())
+            lines[div.closes - size : div.closes] = [""] * size
+    text = "\n".join(lines)
+    for pattern in (r"\$\$.*?\$\$", r"\$[^$\n]+\$", r"```.*?```", r"`[^`]*`", r"\[[^\]]*\]\{\.printed\}", r"\{[^}]*\}"):
+        text = re.sub(pattern, "", text, flags=re.DOTALL)
+    return re.sub(r"(?:Sec|Thm|Section|version|Theorem)s?\.? \d+\.\d+(?:\.\d+)*", "", text)
+
+
+def fix(project: Project) -> list[str]:
+    """Write every notebook in canonical form, with the kernelspec it needs, and return the names changed."""
+    import nbformat
+
+    from gllm_lib import checks
+
+    changed = []
+    for name in project.notebooks:
+        path: Path = project.notebook_path(name)
+        try:
+            text = path.read_text(encoding="utf-8")
+            notebook = nbformat.reads(text, as_version=4)
+        except (OSError, UnicodeDecodeError, ValueError) as error:
+            raise FileError(f"{path.name} cannot be mended by --fix: {error}") from error
+        if (clean := canonical(notebook)) != text:
+            checks.write_text(path, clean)
+            changed.append(name)
+    return changed

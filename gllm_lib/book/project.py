@@ -1,0 +1,184 @@
+"""The book as a folder: where its root is, which chapters it has and in what order, and how a notebook is read."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import yaml
+
+from gllm_lib.checks import FileError, GllmError
+from gllm_lib.proofs.claims import Registry, registry
+
+PROFILES = ("smoke", "default", "full")
+KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+INLINE = re.compile(r"`\{python\}\s*([^`]*?)\s*`")
+
+Notebook = Any  # nbformat.NotebookNode, which has no type stubs
+
+
+class BookError(GllmError, ValueError):
+    """A book, chapter or cell that cannot be read, executed or rendered; the message names it."""
+
+
+@dataclass(frozen=True)
+class Project:
+    """The root folder of the book and the pages that `_quarto.yml` lists, in order, as paths relative to the root."""
+
+    root: Path
+    pages: tuple[str, ...]
+    config: Mapping[str, Any]
+
+    @property
+    def notebooks(self) -> tuple[str, ...]:
+        """Return the names of the chapters that are notebooks, such as `04-sample-complexity`."""
+        return tuple(Path(page).stem for page in self.pages if page.endswith(".ipynb"))
+
+    def notebook_path(self, name: str) -> Path:
+        """Return the path of a chapter's source notebook."""
+        return self.root / "chapters" / f"{name}.ipynb"
+
+    def build(self, *parts: str) -> Path:
+        """Return a path below the folder that git ignores."""
+        return self.root.joinpath("build", *parts)
+
+    def find(self, name: str) -> str:
+        """Return the full name of the chapter that `name` means: itself, its number, or a unique beginning."""
+        stem = Path(name).stem
+        hits = [n for n in self.notebooks if n == stem or n.split("-")[0] == stem.zfill(2)]
+        hits = hits or [n for n in self.notebooks if n.startswith(stem)]
+        if len(hits) != 1:
+            raise BookError(f"no single chapter is meant by {name!r}; the chapters are {', '.join(self.notebooks)}")
+        return hits[0]
+
+
+def open_project(start: str | Path = ".") -> Project:
+    """Return the project whose root is `start` or a folder above it; raises BookError if there is none."""
+    here = Path(start).resolve()
+    for folder in (here, *here.parents):
+        if (folder / "_quarto.yml").is_file() and (folder / "chapters").is_dir():
+            return _read_project(folder)
+    raise BookError(
+        f"{here} is not inside the book: no folder above it holds _quarto.yml and chapters/; change into it"
+    )
+
+
+def _read_project(root: Path) -> Project:
+    try:
+        config = yaml.safe_load((root / "_quarto.yml").read_text(encoding="utf-8"))
+        book = config["book"]
+        pages = tuple(_pages([*book["chapters"], *book.get("appendices", [])]))
+    except (yaml.YAMLError, KeyError, TypeError) as error:
+        raise BookError(f"_quarto.yml does not list the book's chapters under book: chapters: ({error})") from error
+    missing = [page for page in pages if not (root / page).is_file()]
+    if missing:
+        raise BookError(f"_quarto.yml lists {missing[0]}, which does not exist; add the file or remove the line")
+    return Project(root, pages, config)
+
+
+def _pages(entries: list[Any]) -> Iterator[str]:
+    for entry in entries:
+        if isinstance(entry, str):
+            yield entry
+        else:
+            if str(entry.get("part", "")).endswith((".qmd", ".ipynb")):
+                yield entry["part"]
+            yield from _pages(entry.get("chapters", []))
+
+
+def read_notebook(path: Path) -> Notebook:
+    """Return a notebook in format 4.5; raises FileError or BookError naming the file and what to mend."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise FileError(f"{path.name} is not UTF-8 (byte {error.start}); save it again as UTF-8") from error
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        notebook = nbformat.reads(text, as_version=4)
+        nbformat.validate(notebook)
+    except (json.JSONDecodeError, nbformat.reader.NotJSONError) as error:
+        raise BookError(f"{path.name} is not a notebook: its JSON breaks off ({str(error)[:120]})") from error
+    except (nbformat.ValidationError, KeyError, AttributeError) as error:
+        raise BookError(f"{path.name} is not a valid notebook: {str(error).splitlines()[0]}") from error
+    spec = notebook.metadata.get("kernelspec", {})
+    missing = [key for key in KERNELSPEC if not spec.get(key)]
+    if missing:
+        raise BookError(
+            f"{path.name} has no kernelspec {', '.join(missing)} in its metadata; 'gllm check --fix' writes it"
+        )
+    return notebook
+
+
+def canonical(notebook: Notebook) -> str:
+    """Return the one JSON text of a source notebook: no outputs, no counts, no editor metadata, sorted keys."""
+    clean = nbformat.v4.new_notebook(metadata={"kernelspec": KERNELSPEC, "language_info": {"name": "python"}})
+    for cell in notebook.cells:
+        kept: dict[str, Any] = {"id": cell.id, "source": cell.source}
+        if cell.metadata.get("tags"):
+            kept["metadata"] = {"tags": list(cell.metadata["tags"])}
+        make = {"code": "new_code_cell", "markdown": "new_markdown_cell", "raw": "new_raw_cell"}[cell.cell_type]
+        clean.cells.append(getattr(nbformat.v4, make)(**kept))
+    return nbformat.writes(clean, version=4) + "\n"
+
+
+def read_registry(project: Project, notebooks: Mapping[str, Notebook] | None = None) -> Registry:
+    """Return the static registry of all chapters; `notebooks` may hold those already read."""
+    read = notebooks or {name: read_notebook(project.notebook_path(name)) for name in project.notebooks}
+    return registry({name: notebook.cells for name, notebook in read.items()})
+
+
+def front_matter(name: str, notebook: Notebook) -> dict[str, Any]:
+    """Return the YAML block of a chapter's first raw cell; raises BookError if it is not one or has unknown keys."""
+    first = notebook.cells[0] if notebook.cells else None
+    if first is None or first.cell_type != "raw" or not first.source.startswith("---"):
+        raise BookError(f"{name}: its first cell is not a raw cell with '---', 'sizes:' and '---'; add one")
+    try:
+        matter = yaml.safe_load(first.source.strip().strip("-")) or {}
+    except yaml.YAMLError as error:
+        raise BookError(f"{name}, cell 1: the YAML block does not parse: {error}") from error
+    strange = set(matter) - {"sizes"} if isinstance(matter, dict) else {"(not a mapping)"}
+    if strange:
+        raise BookError(f"{name}, cell 1: unknown key {sorted(strange)[0]!r}; the block holds 'sizes' only")
+    return matter
+
+
+def parameters(name: str, notebook: Notebook, profile: str) -> tuple[int, dict[str, Any]]:
+    """Return the index of the parameters cell and what `profile` assigns instead ({} at default).
+
+    Raises BookError if there is not exactly one such cell or an override names something it does not assign.
+    """
+    tagged = [i for i, cell in enumerate(notebook.cells) if "parameters" in cell.metadata.get("tags", [])]
+    if len(tagged) != 1:
+        raise BookError(
+            f"{name}: {len(tagged)} cells carry the tag 'parameters'; exactly one holds all sizes and seeds"
+        )
+    sizes = front_matter(name, notebook).get("sizes", {}) or {}
+    strange = set(sizes) - set(PROFILES)
+    if strange:
+        raise BookError(f"{name}: sizes for {sorted(strange)[0]!r}; the sizes are {', '.join(PROFILES)}")
+    overrides = sizes.get(profile, {}) or {}
+    tree = ast.parse(notebook.cells[tagged[0]].source)
+    targets = [t for node in tree.body if isinstance(node, ast.Assign) for t in node.targets]
+    assigned = {node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)}
+    unknown = sorted(set(overrides) - assigned)
+    if unknown:
+        raise BookError(f"{name}: sizes.{profile} sets {unknown[0]}, which the parameters cell does not assign")
+    return tagged[0], overrides
+
+
+def inline_names(where: str, markdown: str) -> list[str]:
+    """Return the names of a markdown cell's inline values; raises BookError for anything but a plain name."""
+    names = INLINE.findall(markdown)
+    for name in names:
+        if not name.isidentifier():
+            raise BookError(
+                f"{where}: the inline value {name!r} is not a name; assign a string in a cell above and name it"
+            )
+    return names

@@ -1,0 +1,271 @@
+"""Execute chapters, each once in a kernel of its own, and keep the outputs under the key of all they depend on.
+
+A run is current while code cells, claim blocks, parameters, inline names, the library files its kernel imported, the
+lock, the interpreter and every data file it read are the same; prose may change freely.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import hashlib
+import json
+import os
+import platform
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jupyter_client.kernelspec import KernelSpec
+from jupyter_client.manager import AsyncKernelManager
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from nbformat import v4
+from tqdm import tqdm
+
+import gllm_lib
+from gllm_lib import checks
+from gllm_lib.book.project import BookError, Notebook, Project, inline_names, parameters, read_notebook
+from gllm_lib.proofs.claims import Registry, claims_of
+from gllm_lib.proofs.evidence import MIME_TYPE
+
+CELL_SECONDS = {"smoke": 120, "default": 600, "full": None}
+THREADS = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+LIBRARY = Path(gllm_lib.__file__).parent
+
+PROLOGUE = "import warnings as _w; _w.filterwarnings('error', module=r'gllm_lib(\\.|$)'); del _w"
+EPILOGUE = "__import__('gllm_lib.book.trace', fromlist=['trace']).trace()"
+
+Progress = Callable[[int], object]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One chapter's execution: what went in, the outputs of its code cells in order, its inline values, its cost."""
+
+    chapter: str
+    profile: str
+    inputs: Mapping[str, Any]
+    outputs: tuple[tuple[Mapping[str, Any], ...], ...]
+    inline: tuple[str, ...]
+    facts: Mapping[str, Any]
+
+    @property
+    def evidence(self) -> list[dict[str, Any]]:
+        """Return the evidence records among the outputs."""
+        data = (output.get("data", {}) for outputs in self.outputs for output in outputs)
+        return [dict(item[MIME_TYPE]) for item in data if MIME_TYPE in item]
+
+
+def _path(project: Project, chapter: str, profile: str) -> Path:
+    return project.build("runs", profile, f"{chapter}.json")
+
+
+def static_inputs(project: Project, chapter: str, notebook: Notebook, profile: str) -> dict[str, Any]:
+    """Return the part of the key that is known before execution: the chapter's text that matters, lock, interpreter."""
+    parts: list[Any] = [parameters(chapter, notebook, profile)]
+    for index, cell in enumerate(notebook.cells):
+        if cell.cell_type == "code":
+            parts.append(["code", cell.source, cell.metadata.get("tags", [])])
+        elif cell.cell_type == "markdown":
+            claims = [[c.id, c.title, c.source, c.uses, c.statement] for c in claims_of(chapter, [cell])]
+            parts.append(["text", claims, inline_names(f"{chapter}, cell {index + 1}", cell.source)])
+    lock = project.root / "requirements.lock"
+    return {
+        "chapter": hashlib.sha256(json.dumps(parts).encode()).hexdigest(),
+        "lock": checks.sha256(lock) if lock.is_file() else "",
+        "python": platform.python_version(),
+    }
+
+
+def current(project: Project, chapter: str, profile: str, notebook: Notebook | None = None) -> Run | None:
+    """Return the stored run of a chapter if nothing it depends on has changed, else None."""
+    path = _path(project, chapter, profile)
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        run = Run(**{**stored, "outputs": tuple(map(tuple, stored["outputs"])), "inline": tuple(stored["inline"])})
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # absent, or of an older form: it is made again
+    notebook = notebook or read_notebook(project.notebook_path(chapter))
+    if any(run.inputs.get(key) != value for key, value in static_inputs(project, chapter, notebook, profile).items()):
+        return None
+    files = {LIBRARY / name: digest for name, digest in run.inputs["library"].items()}
+    files |= {project.root / name: digest for name, digest in run.inputs["data"].items()}
+    for file, digest in files.items():
+        if not file.exists() or checks.sha256(file) != digest:
+            return None
+    return run
+
+
+def run_chapters(
+    project: Project,
+    chapters: Iterable[str],
+    profile: str,
+    registry: Registry,
+    *,
+    workers: int = 2,
+    quiet: bool = False,
+) -> dict[str, Run]:
+    """Execute the chapters that have no current run, two at a time, and return all their runs.
+
+    Raises BookError naming chapter, cell and claim of each failure, after the others have finished and been stored.
+    """
+    notebooks = {name: read_notebook(project.notebook_path(name)) for name in chapters}
+    runs = {name: current(project, name, profile, notebook) for name, notebook in notebooks.items()}
+    stale = [name for name, run in runs.items() if run is None]
+    total = sum(len(notebooks[name].cells) for name in stale)
+    failures: dict[str, BookError] = {}
+    with tqdm(total=total, unit="cell", disable=quiet or not stale, desc="executing") as bar:
+
+        def one(name: str) -> None:
+            try:
+                runs[name] = execute(project, name, notebooks[name], profile, registry, progress=bar.update)
+            except BookError as error:
+                failures[name] = error
+                bar.write(f"{name}: failed")
+            else:
+                bar.write(f"{name}: {runs[name].facts['seconds']:.0f} s")  # type: ignore[union-attr]
+
+        with ThreadPoolExecutor(max_workers=workers) as pool:
+            list(pool.map(one, stale))
+    if failures:
+        raise BookError("\n\n".join(str(failures[name]) for name in stale if name in failures))
+    return {name: run for name, run in runs.items() if run is not None}
+
+
+def execute(
+    project: Project,
+    chapter: str,
+    notebook: Notebook,
+    profile: str,
+    registry: Registry,
+    *,
+    until: int | None = None,
+    progress: Progress = lambda _: None,
+) -> Run:
+    """Execute one chapter in a fresh kernel and store its run; with `until`, stop after that cell and store nothing."""
+    started, clock = time.time(), time.perf_counter()
+    inputs = static_inputs(project, chapter, notebook, profile)
+    cells, inline, trace = asyncio.run(_execute(project, chapter, notebook, profile, registry, until, progress))
+    outputs = tuple(tuple(dict(o) for o in cell.outputs) for cell in cells)
+    facts = {
+        "seconds": round(time.perf_counter() - clock, 1),
+        "cpu_seconds": trace["cpu_seconds"],
+        "finished": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(started)),
+        "machine": trace["machine"],
+        "versions": trace["versions"],
+    }
+    root = str(project.root) + os.sep
+    data = {path.removeprefix(root): digest for path, digest in trace["data"].items()}
+    run = Run(chapter, profile, inputs | {"library": trace["library"], "data": data}, outputs, tuple(inline), facts)
+    if until is None:
+        if not any(outputs):
+            raise BookError(f"{chapter}: the chapter was executed and produced nothing; an empty chapter is an error")
+        checks.write_json(_path(project, chapter, profile), run.__dict__)
+    return run
+
+
+async def _execute(
+    project: Project,
+    chapter: str,
+    notebook: Notebook,
+    profile: str,
+    registry: Registry,
+    until: int | None,
+    progress: Progress,
+) -> tuple[list[Any], list[str], dict[str, Any]]:
+    """Run the cells in order; return the executed code cells, the inline values and the trace the kernel leaves."""
+    where, overrides = parameters(chapter, notebook, profile)
+    executed, inline = [], []
+    client = NotebookClient(v4.new_notebook(), km=_kernel(), timeout=CELL_SECONDS[profile])
+    async with client.async_setup_kernel(cwd=str(project.root / "chapters"), env=_environment(project, chapter)):
+        await _ask(client, chapter, PROLOGUE)
+        for index, cell in enumerate(notebook.cells[: None if until is None else until + 1]):
+            if cell.cell_type == "code":
+                client.nb.cells = [v4.new_code_cell(cell.source)]
+                await _run_cell(client, chapter, index, registry)
+                executed.append(client.nb.cells[0])
+                if index == where:
+                    assignments = "\n".join(f"{name} = {value!r}" for name, value in overrides.items())
+                    await _ask(client, chapter, assignments)
+            elif cell.cell_type == "markdown":
+                for name in inline_names("", cell.source):
+                    inline.append(await _inline_value(client, f"{chapter}, cell {index + 1}", name))
+            progress(1)
+        trace = json.loads(await _ask(client, chapter, "", EPILOGUE))
+    return executed, inline, trace
+
+
+async def _run_cell(client: NotebookClient, chapter: str, index: int, registry: Registry) -> None:
+    claims = sorted({d.claim for d in registry.declared if (d.chapter, d.cell) == (chapter, index)})
+    place = f"{chapter}, cell {index + 1}" + (f" (claim {', '.join(claims)})" if claims else "")
+    try:
+        await client.async_execute_cell(client.nb.cells[0], 0)
+    except CellTimeoutError as error:
+        raise BookError(f"{place}: stopped after {client.timeout} s; give it a smaller size") from error
+    except DeadKernelError as error:
+        raise BookError(f"{place}: the kernel died, most often for lack of memory") from error
+    except CellExecutionError as error:
+        told = re.sub(r"\x1b\[[0-9;]*m", "", error.traceback or "")
+        told = "\n".join(told.splitlines()[-25:])
+        raise BookError(f"{place}: {error.ename}: {error.evalue}\n\n{told}") from error
+    for output in client.nb.cells[0].outputs:
+        if output.output_type == "stream" and output.name == "stderr":
+            raise BookError(f"{place}: wrote to standard error: {output.text.strip()[:300]}; silence or mend it")
+
+
+async def _inline_value(client: NotebookClient, place: str, name: str) -> str:
+    try:
+        value = ast.literal_eval(await _ask(client, place, "", name))
+    except (ValueError, SyntaxError):
+        value = None
+    if not isinstance(value, str):
+        raise BookError(f"{place}: the inline value {name} is not a string; set it to a ready text in a cell above")
+    return value
+
+
+async def _ask(client: NotebookClient, place: str, code: str, expression: str = "0") -> str:
+    """Run code outside the notebook and return the text of an expression after it."""
+    reply = await client.kc.execute_interactive(
+        code, store_history=False, user_expressions={"it": expression}, output_hook=lambda _: None, timeout=60
+    )
+    content = reply["content"]
+    answer = content.get("user_expressions", {}).get("it", {})
+    if content["status"] != "ok" or answer.get("status") != "ok":
+        problem = answer if content["status"] == "ok" else content
+        raise BookError(f"{place}: {problem.get('ename')}: {problem.get('evalue')}")
+    text = str(answer["data"]["text/plain"])
+    return str(ast.literal_eval(text)) if expression == EPILOGUE else text
+
+
+def _kernel() -> AsyncKernelManager:
+    """Return a manager for a kernel of this very interpreter, whatever kernels the user has installed."""
+    manager = AsyncKernelManager(transport="ipc" if os.name == "posix" else "tcp")
+    argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    manager._kernel_spec = KernelSpec(argv=argv, display_name="Python 3", language="python")
+    return manager
+
+
+def _environment(project: Project, chapter: str) -> dict[str, str]:
+    for folder in ("ipython", "hypothesis", "matplotlib"):
+        project.build(folder).mkdir(parents=True, exist_ok=True)
+    environment = os.environ | dict.fromkeys(THREADS, "1")
+    environment |= {
+        "GLLM_CHAPTER": chapter,
+        "PYTHONHASHSEED": "0",
+        "IPYTHONDIR": str(project.build("ipython")),
+        "HYPOTHESIS_STORAGE_DIRECTORY": str(project.build("hypothesis")),
+        "MPLCONFIGDIR": str(project.build("matplotlib")),
+    }
+    return environment

@@ -1,0 +1,163 @@
+"""Lay out `build/site/`: a complete Quarto project of executed notebooks, inline values filled in, status computed.
+
+Both renderers, the tests and the downloads read this folder; nothing here executes anything.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import yaml
+from nbformat import v4
+
+from gllm_lib import checks
+from gllm_lib.book import tables
+from gllm_lib.book.project import INLINE, BookError, Notebook, Project, parameters, read_notebook
+from gllm_lib.book.run import Run
+from gllm_lib.proofs.claims import ClaimError, Registry, divs
+from gllm_lib.proofs.status import Status, statuses
+
+NOT_EXECUTED = (
+    "::: {.callout-warning}\nNot executed for this preview: no outputs, and every claim is merely stated.\n:::\n"
+)
+
+
+def stage(project: Project, runs: Mapping[str, Run], registry: Registry, profile: str) -> Path:
+    """Write the site folder for these runs and return it; chapters without a run appear as not executed.
+
+    The folder is built beside and exchanged at the end, so that an error leaves the previous one in place.
+    """
+    site, fresh = project.build("site"), project.build("site.new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    evidence = evidence_by_claim(runs)
+    computed = statuses(registry, evidence)
+    for page in project.pages:
+        source = project.root / page
+        if page.endswith(".ipynb"):
+            notebook = staged(project, source.stem, runs.get(source.stem), computed, evidence)
+            checks.write_text(fresh / page, notebook)
+        else:
+            text = filled(project, page, source.read_text(encoding="utf-8"), runs, registry, profile)
+            checks.write_text(fresh / page, text)
+    _copy_rest(project, fresh)
+    old = project.build("site.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if site.exists():
+        site.rename(old)
+    fresh.rename(site)
+    shutil.rmtree(old, ignore_errors=True)
+    return site
+
+
+def evidence_by_claim(runs: Mapping[str, Run]) -> dict[str, list[dict[str, Any]]]:
+    """Return the evidence records of these runs by the claim they are for."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for run in runs.values():
+        for record in run.evidence:
+            found.setdefault(record["claim"], []).append(record)
+    return found
+
+
+def staged(
+    project: Project,
+    chapter: str,
+    run: Run | None,
+    computed: Mapping[str, Status],
+    evidence: Mapping[str, list[dict[str, Any]]],
+) -> str:
+    """Return the JSON of one executed notebook: outputs, inline values and a status under each claim."""
+    notebook = copy.deepcopy(read_notebook(project.notebook_path(chapter)))
+    outputs, inline = iter(run.outputs if run else ()), iter(run.inline if run else ())
+    count = 0
+    for index, cell in enumerate(notebook.cells):
+        if cell.cell_type == "code":
+            cell.outputs = _outputs(cell, next(outputs)) if run else []
+            count += 1
+            cell.execution_count = count if run else None
+            _require_output(f"{chapter}, cell {index + 1}", cell, run)
+        elif cell.cell_type == "markdown":
+            fill = (lambda _: next(inline)) if run else (lambda match: f"`{match[1]}`")
+            cell.source = with_status(INLINE.sub(fill, cell.source), computed, evidence)
+    if run:
+        notebook.metadata["gllm"] = {"profile": run.profile, **run.facts}
+        _show_overrides(notebook, chapter, run.profile)
+    else:
+        notebook.cells.insert(2, v4.new_markdown_cell(NOT_EXECUTED, id="not-executed"))
+    return str(nbformat.writes(notebook, version=4)) + "\n"
+
+
+def _outputs(cell: Any, outputs: tuple[Mapping[str, Any], ...]) -> list[Any]:
+    """Return outputs as notebook nodes, of a figure cell without the text of its last expression."""
+    nodes = [nbformat.from_dict(dict(output)) for output in outputs]
+    if re.search(r"^#\|\s*label:\s*fig-", cell.source, re.MULTILINE):
+        nodes = [n for n in nodes if set(n.get("data", {"text": ""})) != {"text/plain"}]
+    return nodes
+
+
+def _require_output(where: str, cell: Any, run: Run | None) -> None:
+    """A labelled figure or table cell that displays nothing would leave a hole in the page."""
+    label = re.search(r"^#\|\s*label:\s*((?:fig|tbl)-\S+)", cell.source, re.MULTILINE)
+    if run and label and not any(output.output_type != "error" for output in cell.outputs):
+        raise BookError(f"{where}: {label[1]} displayed nothing; end the cell with its figure or table")
+
+
+def _show_overrides(notebook: Notebook, chapter: str, profile: str) -> None:
+    where, overrides = parameters(chapter, notebook, profile)
+    if overrides:
+        text = "\n".join(f"{name} = {value!r}" for name, value in overrides.items())
+        cell = v4.new_code_cell(f"# {profile} size\n{text}", id="overrides", metadata={"tags": ["injected-parameters"]})
+        notebook.cells.insert(where + 1, cell)
+
+
+def with_status(markdown: str, computed: Mapping[str, Status], evidence: Mapping[str, list[dict[str, Any]]]) -> str:
+    """Return a markdown cell with a status div after each claim block that it holds."""
+    if ":::" not in markdown:
+        return markdown
+    lines = markdown.splitlines()
+    for div in reversed(divs(markdown)):
+        if div.id in computed:
+            lines.insert(div.closes + 1, "\n" + status_block(div.id, computed[div.id], evidence.get(div.id, [])))
+    return "\n".join(lines)
+
+
+def status_block(label: str, status: Status, records: list[dict[str, Any]]) -> str:
+    """Return the status div of one claim: the word, why, and how much evidence there is."""
+    if status.word in ("defined", "assumed") and not records:
+        return ""
+    checks_run = f"{len(records)} check{'s' * (len(records) != 1)}" if records else "no check"
+    rejected = sum(record["mutants_rejected"] for record in records)
+    mutants = f"{rejected} mutant{'s' * (rejected != 1)} rejected"
+    line = f"**{status}**: {status.because}; {checks_run} run, {mutants}."
+    return f'::: {{.status .{status.word} claim="{label}"}}\n{line}\n:::\n'
+
+
+def filled(project: Project, page: str, text: str, runs: Mapping[str, Run], registry: Registry, profile: str) -> str:
+    """Return a .qmd page whose `::: {.generated what="..."}` blocks hold what the build knows."""
+    lines = text.splitlines()
+    try:
+        blocks = [div for div in divs(text, page) if "generated" in div.classes]
+    except ClaimError as error:
+        raise BookError(str(error)) from error
+    for div in reversed(blocks):
+        made = tables.table(div.attributes.get("what", ""), project, runs, registry, profile, where=page)
+        opened = div.closes - len(div.body.splitlines()) - 1
+        lines[opened : div.closes + 1] = ["", made, ""]
+    return "\n".join(lines) + "\n"
+
+
+def _copy_rest(project: Project, fresh: Path) -> None:
+    """Copy the bibliography and figures, and the configuration with execution turned off."""
+    config = copy.deepcopy(dict(project.config))
+    config["execute"] = {"enabled": False}
+    checks.write_text(fresh / "_quarto.yml", yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
+    for name in [config.get("bibliography", "")] if isinstance(config.get("bibliography"), str) else []:
+        shutil.copyfile(project.root / name, fresh / name)
+    if (project.root / "figures").is_dir():
+        shutil.copytree(project.root / "figures", fresh / "figures")

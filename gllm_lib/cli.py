@@ -1,0 +1,146 @@
+"""The `gllm` command: render | verify | claims | check | new | study."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from gllm_lib import __version__
+from gllm_lib.book import build, lint, scaffold
+from gllm_lib.book.project import PROFILES, open_project, read_notebook, read_registry
+from gllm_lib.book.stage import evidence_by_claim
+from gllm_lib.checks import GllmError
+from gllm_lib.proofs.evidence import as_line
+from gllm_lib.proofs.status import claim_rows
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; return 0, or 1 after printing what is wrong and how to mend it."""
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.run(options) or 0)
+    except GllmError as error:
+        print(f"gllm: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="gllm", description="Execute, check and render the book.")
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    render = commands.add_parser("render", help="execute what is stale and render the pages")
+    render.add_argument("chapters", nargs="*", metavar="CHAPTER", help="a chapter's name or number; none means all")
+    _add_profile(render)
+    render.add_argument("--no-quarto", action="store_true", help="use the built-in renderer though Quarto is here")
+    render.set_defaults(run=_render)
+
+    claims = commands.add_parser("claims", help="list every claim with its computed status; executes nothing")
+    claims.add_argument("--json", action="store_true", help="print a list with one object per claim")
+    _add_profile(claims)
+    claims.set_defaults(run=_claims)
+
+    verify = commands.add_parser("verify", help="execute a claim's chapter up to its checks, and show them")
+    verify.add_argument("label", help="such as prp-fourth-root")
+    _add_profile(verify)
+    verify.set_defaults(run=_verify)
+
+    check = commands.add_parser("check", help="lint the chapters without executing them")
+    check.add_argument("--fix", action="store_true", help="rewrite notebooks in canonical form first")
+    check.set_defaults(run=_check)
+
+    new = commands.add_parser("new", help="begin a chapter that passes as it stands")
+    new.add_argument("what", choices=["chapter"])
+    new.add_argument("title", help='such as "Minimax separation"')
+    new.add_argument("--number", type=int, help="its number; by default the next free one")
+    new.set_defaults(run=_new)
+
+    study = commands.add_parser("study", help="list, run or show the registered experiments")
+    study.add_argument("action", choices=["list", "run", "status", "show"])
+    study.add_argument("name", nargs="?", help="a study's name, as 'gllm study list' prints it")
+    study.add_argument("--treebanks", type=Path, metavar="DIR", help="a folder of Universal Dependencies files")
+    study.add_argument("--workers", type=int, default=2, help="single-thread processes (default 2)")
+    study.set_defaults(run=_study)
+    return parser
+
+
+def _add_profile(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--profile", choices=PROFILES, default="default", help="the size to execute at")
+    parser.add_argument(
+        "--smoke", action="store_const", const="smoke", dest="profile", help="short for --profile smoke"
+    )
+
+
+def _render(options: argparse.Namespace) -> None:
+    out = build.build_book(open_project(), options.profile, options.chapters, quarto=not options.no_quarto)
+    print(f"The book is ready: open {_relative(out / 'index.html')}")
+
+
+def _claims(options: argparse.Namespace) -> None:
+    project = open_project()
+    registry = read_registry(project)
+    runs = build.current_runs(project, options.profile)
+    rows = claim_rows(registry, evidence_by_claim(runs))
+    if options.json:
+        print(json.dumps(rows, indent=1, ensure_ascii=False))
+        return
+    wide = max((len(row["id"]) for row in rows), default=0)
+    for row in rows:
+        print(f"{row['id']:{wide}}  {row['status']:24}  {row['title']}")
+    stale = [name for name in project.notebooks if name not in runs]
+    if stale:
+        print(f"\nNo current run of {', '.join(stale)}: 'make book' executes them.", file=sys.stderr)
+
+
+def _verify(options: argparse.Namespace) -> None:
+    for record in build.verify(open_project(), options.label, options.profile):
+        print(f"{record['name']}: {as_line(record)}")
+        print(f"    {record['says']}")
+        for mutant, witness in dict(record["witnesses"]).items():  # type: ignore[call-overload]
+            print(f"    rejected {mutant!r}: {str(witness)[:160]}")
+
+
+def _check(options: argparse.Namespace) -> int:
+    project = open_project()
+    if options.fix:
+        for name in lint.fix(project):
+            print(f"rewritten: {name}")
+    notebooks = {name: read_notebook(project.notebook_path(name)) for name in project.notebooks}
+    registry = read_registry(project, notebooks)
+    found = lint.findings(project, notebooks, registry)
+    for finding in found:
+        print(finding)
+    print(f"{len(found)} findings in {len(notebooks)} chapters, {len(registry.claims)} claims")
+    return 1 if found else 0
+
+
+def _new(options: argparse.Namespace) -> None:
+    path = scaffold.new_chapter(open_project(), options.title, options.number)
+    print(f"{_relative(path)} is ready; 'gllm render {path.stem}' executes and shows it")
+
+
+def _study(options: argparse.Namespace) -> None:
+    root = open_project().root
+    if options.action == "list":
+        for name in studies.list_studies(root):
+            print(name)
+        return
+    if options.name is None:
+        raise studies.StudyError("name the study; 'gllm study list' prints the names")
+    if options.action == "run":
+        studies.run(root, options.name, workers=options.workers, treebanks=options.treebanks)
+    print(studies.show(root, options.name) if options.action == "show" else studies.status(root, options.name))
+
+
+def _relative(path: Path) -> str:
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
