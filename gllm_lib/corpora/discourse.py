@@ -94,7 +94,7 @@ def _spans(marks: Sequence[tuple[int, str]]) -> tuple[list[_Span], int]:
                 else:
                     unmatched += 1
                 continue
-            entity, kind, status = ((whole or opening).split("-") + ["", ""])[:3]
+            entity, kind, status = [*(whole or opening).split("-"), "", ""][:3]
             if whole:
                 spans.append(_Span(index, index, entity, kind, status))
             else:
