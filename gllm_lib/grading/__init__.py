@@ -1,5 +1,6 @@
 """Energy profiles, the gain of a grading, and the exact selection of grades."""
 
+from gllm_lib.grading.levels import allocation, coarsen, geometric_profiles, select_levels, spread
 from gllm_lib.grading.profiles import (
     Certificate,
     affinity,
@@ -21,16 +22,21 @@ __all__ = [
     "Certificate",
     "Selection",
     "affinity",
+    "allocation",
     "bennett_bound",
     "bennett_step",
     "certify",
+    "coarsen",
     "fourth_root_grades",
     "gain",
+    "geometric_profiles",
     "log_gain",
     "log_gain_gradient",
     "log_gain_hessian",
     "regret",
     "select",
+    "select_levels",
+    "spread",
     "tilted_profiles",
     "token_gain",
 ]

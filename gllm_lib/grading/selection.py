@@ -16,9 +16,10 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from math import hypot, inf, isfinite, log, sqrt
 from numbers import Real
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from gllm_lib.checks import InputError, InputTypeError, Vector, same_length
 from gllm_lib.grading.profiles import profile_and_sum
@@ -52,12 +53,16 @@ def _clip(clip: float | None) -> float:
     return value
 
 
-def _saturated_scale(s: Vector, alpha: Vector, tau: Vector, clip: float) -> float:
-    """Return kappa for profiles sorted by s, where s[-1] > clip s[0] makes both ends saturate."""
+def _doubles(array: NDArray[Any]) -> memoryview:
+    """Return a view whose entries read as Python floats, fast; a complex entry reads as two."""
+    return memoryview(array.view(np.float64))  # type: ignore[arg-type]
+
+
+def _saturated_scale(s: Vector, weights: NDArray[np.complex128], clip: float) -> float:
+    """Return kappa for weights alpha + i tau in the order of ascending s, where s[-1] > clip s[0]."""
+    # Complex, because both profiles then take one pass over memory instead of two.
     d = len(s)
-    heads_and_tails = (alpha, tau, alpha[::-1], tau[::-1])
-    alpha_head, tau_head, alpha_tail, tau_tail = (memoryview(np.cumsum(p)) for p in heads_and_tails)  # type: ignore[arg-type]
-    at = memoryview(s)  # type: ignore[arg-type]
+    at, heads, tails = _doubles(s), _doubles(np.cumsum(weights)), _doubles(np.cumsum(weights[::-1]))
 
     def too_small(kappa: float, lo: int, up: int) -> bool:
         """Whether the optimal kappa is at least this one, at which Lo is [:lo] and Up is [up:].
@@ -66,9 +71,10 @@ def _saturated_scale(s: Vector, alpha: Vector, tau: Vector, clip: float) -> floa
         """
         if lo == 0:
             return False
-        root_tau, root_alpha = (sqrt(tau_tail[d - 1 - up]), sqrt(alpha_tail[d - 1 - up])) if up < d else (0.0, 0.0)
-        weight = hypot(sqrt(tau_head[lo - 1]), clip * root_tau)
-        return weight >= kappa * kappa * hypot(sqrt(alpha_head[lo - 1]), root_alpha / clip)
+        head, tail = 2 * lo - 2, 2 * (d - up) - 2
+        alpha_tail, tau_tail = (tails[tail], tails[tail + 1]) if up < d else (0.0, 0.0)
+        weight = hypot(sqrt(heads[head + 1]), clip * sqrt(tau_tail))
+        return weight >= kappa * kappa * hypot(sqrt(heads[head]), sqrt(alpha_tail) / clip)
 
     def leaves_one(i: int) -> bool:
         return too_small(1.0 / at[i], bisect_left(at, at[i]), bisect_right(at, clip * at[i]))
@@ -80,14 +86,16 @@ def _saturated_scale(s: Vector, alpha: Vector, tau: Vector, clip: float) -> floa
     first = bisect_right(at, clip * at[lo - 1])
     last = bisect_left(at, clip * at[lo]) if lo < d else d
     up = first + bisect_left(range(first, last), True, key=enters_clip)
-    return _scale(alpha, tau, at, lo, up, clip)
+    return _scale(at, weights[:lo].sum(), weights[up:].sum(), lo, up, clip)
 
 
-def _scale(alpha: Vector, tau: Vector, s: memoryview, lo: int, up: int, clip: float) -> float:
-    """Return kappa where Lo is [:lo] and Up is [up:]: the closed form, kept to the piece on which it holds."""
-    # Fresh pairwise sums: those of the bisection are running sums, good enough to order but less accurate.
-    weight = hypot(sqrt(tau[:lo].sum()), clip * sqrt(tau[up:].sum()))
-    burden = hypot(sqrt(alpha[:lo].sum()), sqrt(alpha[up:].sum()) / clip)
+def _scale(s: memoryview, at_one: complex, at_clip: complex, lo: int, up: int, clip: float) -> float:
+    """Return kappa where Lo is [:lo] and Up is [up:]: the closed form, kept to the piece on which it holds.
+
+    The two sums alpha + i tau are fresh pairwise ones; the running sums of the bisection are less accurate.
+    """
+    weight = hypot(sqrt(at_one.imag), clip * sqrt(at_clip.imag))
+    burden = hypot(sqrt(at_one.real), sqrt(at_clip.real) / clip)
     kappa = sqrt(weight / burden)
     if up < len(s):
         kappa = max(kappa, clip / s[up])
@@ -117,7 +125,8 @@ def select(alpha: ArrayLike, tau: ArrayLike, clip: float | None = None) -> Selec
     tau, tau_sum = profile_and_sum("tau", tau)
     same_length(alpha=alpha, tau=tau)
     root_alpha, root_tau = np.sqrt(alpha), np.sqrt(tau)
-    s = np.sqrt(root_alpha / root_tau)
+    s = root_alpha / root_tau
+    np.sqrt(s, out=s)
     lowest = float(s.min())
     highest = float(s.max()) / lowest
     if highest <= clip:
@@ -127,10 +136,13 @@ def select(alpha: ArrayLike, tau: ArrayLike, clip: float | None = None) -> Selec
         slack = 2.0 * log(clip / highest)  # infinite without a clip
     else:
         order = np.argsort(s)
-        g = s * _saturated_scale(s[order], alpha[order], tau[order], clip)
-        np.clip(g, 1.0, clip, out=g)
+        weights = np.empty(len(s), np.complex128)
+        weights.real, weights.imag = alpha, tau
+        g = s * _saturated_scale(s[order], weights[order], clip)
+        np.maximum(g, 1.0, out=g)
+        np.minimum(g, clip, out=g)
         value, gradient = _value_and_gradient(g, clip, root_alpha, root_tau)
         # A positive gradient asks for a smaller grade, which only a grade of 1 may ignore; a negative one for a larger.
-        residual = max(gradient.max(where=g > 1.0, initial=0.0), -gradient.min(where=g < clip, initial=0.0))
+        residual = max((gradient * (g > 1.0)).max(), -(gradient * (g < clip)).min())
         slack = 0.0
     return Selection(g, value / (alpha_sum * tau_sum), (0.0, slack), float(residual))
