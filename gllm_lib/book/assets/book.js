@@ -1,0 +1,83 @@
+// What a page can do beyond being read: change its light, copy code, find a claim. Without it the book reads the same.
+const make = (name, properties, ...children) => {
+  const element = Object.assign(document.createElement(name), properties);
+  element.append(...children);
+  return element;
+};
+const root = document.currentScript?.dataset.root ?? document.querySelector("script[data-root]").dataset.root;
+
+// light and dark: the system's choice until the reader makes one
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const isDark = () => (document.documentElement.dataset.theme ?? (dark.matches ? "dark" : "light")) === "dark";
+const button = make("button", { type: "button", id: "theme" });
+const name = () => { button.textContent = isDark() ? "Light" : "Dark"; button.ariaLabel = `${button.textContent} page`; };
+button.addEventListener("click", () => {
+  document.documentElement.dataset.theme = isDark() ? "light" : "dark";
+  try { localStorage.setItem("theme", document.documentElement.dataset.theme); } catch { /* private window */ }
+  name();
+});
+dark.addEventListener("change", name);
+name();
+document.querySelector(".bar").append(button);
+
+// a container that does not scroll need not take the keyboard's focus
+const regions = [...document.querySelectorAll(".scroll")];
+const measure = () => {
+  for (const region of regions) {
+    const scrolls = region.scrollWidth > region.clientWidth + 1 || region.scrollHeight > region.clientHeight + 1;
+    if (scrolls) { region.tabIndex = 0; region.role = "region"; }
+    else { region.removeAttribute("tabindex"); region.removeAttribute("role"); }
+  }
+};
+new ResizeObserver(measure).observe(document.body);
+addEventListener("load", measure);
+
+for (const block of document.querySelectorAll(".code:not(.output)")) {
+  const copy = make("button", { type: "button", className: "copy", textContent: "Copy" });
+  copy.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(block.querySelector("pre").innerText.trimEnd());
+      copy.textContent = "Copied";
+    } catch {
+      getSelection().selectAllChildren(block.querySelector("pre"));
+      copy.textContent = "Press Ctrl+C";
+    }
+    setTimeout(() => { copy.textContent = "Copy"; }, 2000);
+  });
+  block.append(copy);
+}
+
+// where the reader is, in the list of sections
+const entries = new Map([...document.querySelectorAll(".toc a")].map((a) => [a.hash.slice(1), a]));
+const seen = new IntersectionObserver((changes) => {
+  for (const { isIntersecting, target } of changes) {
+    if (!isIntersecting) continue;
+    for (const [id, entry] of entries) entry.classList.toggle("here", id === target.id);
+  }
+}, { rootMargin: "0px 0px -75% 0px" });
+for (const id of entries.keys()) { const heading = document.getElementById(decodeURIComponent(id)); if (heading) seen.observe(heading); }
+
+// find a claim, figure or chapter: the list comes with the book, so it works from disk
+const sidebar = document.getElementById("sidebar");
+const field = make("input", { type: "search", placeholder: "Find a claim or chapter", ariaLabel: "Find a claim, figure or chapter" });
+const hits = make("ol", {});
+sidebar.querySelector(".close").after(make("div", { className: "search" }, field, hits));
+let index;
+field.addEventListener("focus", () => {
+  if (index) return;
+  index = [];
+  const script = make("script", { src: `${root}assets/index.js` });
+  script.addEventListener("load", () => { index = window.bookIndex; find(); });
+  document.head.append(script);
+});
+const find = () => {
+  const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
+  const found = words.length ? index.filter(([called, title]) => words.every((w) => `${called} ${title}`.toLowerCase().includes(w))) : [];
+  hits.replaceChildren(...found.slice(0, 12).map(([called, title, href]) =>
+    make("li", {}, make("a", { href: root + href }, make("small", { textContent: called }), title))));
+  if (words.length && !found.length) hits.append(make("li", { textContent: "Nothing by that name." }));
+};
+field.addEventListener("input", find);
+
+// paper shows everything
+addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((d) => { d.open = true; }));

@@ -1,0 +1,278 @@
+"""A small staged book for the renderer's tests: two chapters, an index, an appendix, every kind of block and output."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import nbformat
+import numpy as np
+import sympy
+
+from gllm_lib.book.figures import figure, svg_text
+
+QUARTO = """
+project: {type: book, output-dir: _book}
+book:
+  title: What a Training Run Sees
+  subtitle: An executable monograph on grades, optimizers and comparisons
+  author: A. Author
+  chapters:
+    - index.qmd
+    - part: Grades
+      chapters: [chapters/04-sample-complexity.ipynb, chapters/07-choosing-grades.ipynb]
+  appendices: [appendices/claims.qmd, appendices/reproducibility.qmd]
+bibliography: references.bib
+"""
+
+INDEX = """# What a Training Run Sees {.unnumbered}
+
+What does a training run see of the coordinates we write it in? Each numbered statement is checked by code that runs
+in its chapter. Begin with @sec-sample-complexity, or go to @prp-fourth-root.
+
+## How to read {#how}
+
+Claims carry a status. The [claims table](appendices/claims.qmd) lists them all.
+"""
+
+BIBLIOGRAPHY = """@article{bartlett2002rademacher,
+  author = {Bartlett, Peter L. and Mendelson, Shahar},
+  title = {Rademacher and {Gaussian} Complexities: Risk Bounds and Structural Results},
+  journal = {Journal of Machine Learning Research}, volume = {3}, pages = {463--482}, year = {2002}
+}
+"""
+
+CLAIMS = """# Claims
+
+Every claim of the book with its status.
+
+| Claim | Source | Status |
+|:------|:-------|:-------|
+| @prp-fourth-root | GLLM Prop. 7(iii) | proved |
+| @prp-printed | GLLM Prop. 6 | refuted |
+
+## By source {#sec-by-source}
+
+<table><thead><tr><th>Item</th><th>Claim</th></tr></thead>
+<tbody><tr><td>Prop. 7</td><td><a href="../chapters/04-sample-complexity.html#prp-fourth-root">here</a></td></tr></tbody>
+</table>
+"""
+
+REPRODUCIBILITY = """---
+title: Reproducibility
+---
+
+Run `make book`. See @sec-by-source.
+"""
+
+OPENING = """# Sample complexity {#sec-sample-complexity}
+
+How many examples does a graded model need? A grade that fits the target needs fewer; a grade that fits something
+else needs more. How much more, and who can tell beforehand? See [@bartlett2002rademacher].
+
+## What you need {#sec-need}
+
+Profiles are positive vectors that sum to one. We write $\\alpha$ for the profile of the data and $\\tau$ for the
+profile of the target; their affinity is $\\mathrm{BC}(\\alpha, \\tau) = \\sum_i \\sqrt{\\alpha_i \\tau_i}$.
+
+::: {#def-gain .claim source="GLLM Def. 2"}
+## Gain
+For profiles $\\alpha, \\tau$ and grades $g \\in \\mathbb{R}_{>0}^d$ the *gain* is
+$$ \\Lambda(g) = \\Bigl(\\sum_{i=1}^{d} g_i^2\\,\\alpha_i\\Bigr)\\Bigl(\\sum_{i=1}^{d} \\frac{\\tau_i}{g_i^2}\\Bigr). $$ {#eq-gain}
+:::
+
+::: {.status .defined claim="def-gain"}
+**defined**: a definition needs no evidence; 1 check run, 1 mutant rejected.
+:::
+"""
+
+STATEMENT = """## The fourth-root law {#sec-fourth-root}
+
+::: {#prp-fourth-root .claim source="GLLM Prop. 7(iii)" uses="def-gain"}
+## Fourth-root law
+Let $\\alpha, \\tau$ be profiles. For every $g > 0$
+$$ \\Lambda(g) \\;\\ge\\; \\mathrm{BC}(\\alpha,\\tau)^2, $$
+with equality exactly for $g_i = c\\,(\\tau_i/\\alpha_i)^{1/4}$, $c > 0$.
+:::
+
+::: {.status .proved claim="prp-fourth-root"}
+**proved**: exact over the whole domain, here and above; 3 checks run, 7 mutants rejected.
+:::
+
+::: {.proof}
+Put $u_i = 2 \\log g_i$. Then @eq-gain reads
+
+$$
+\\begin{aligned}
+\\Lambda(u) &= \\sum_{i} e^{u_i} \\alpha_i \\cdot \\sum_{j} e^{-u_j} \\tau_j \\\\
+            &= \\sum_{i,j} \\alpha_i \\tau_j\\, e^{u_i - u_j} \\;\\ge\\; \\Bigl(\\sum_i \\sqrt{\\alpha_i \\tau_i}\\Bigr)^{2}
+\\end{aligned}
+$$ {#eq-expanded}
+
+by the Cauchy-Schwarz inequality, with equality when $e^{u_i}\\alpha_i \\propto e^{-u_i}\\tau_i$ for all $i$.
+:::
+
+::: {#prp-printed .claim .refuted source="GLLM Prop. 6"}
+## As printed
+Every admissible grade lies within the ball $\\lVert g - 1 \\rVert_2 \\le 1$.
+:::
+
+::: {.status .refuted claim="prp-printed"}
+**refuted**: counterexample; 1 check run, 1 mutant rejected.
+:::
+
+::: {#prp-corrected .claim source="GLLM Prop. 6" corrects="prp-printed" uses="def-gain prp-fourth-root"}
+## Admissible cone
+Every admissible grade lies in the cone
+$$ \\begin{pmatrix} \\cosh t & \\sinh t \\\\ \\sinh t & \\cosh t \\end{pmatrix} \\begin{pmatrix} x \\\\ y \\end{pmatrix}. $$
+:::
+
+::: {.status .supported claim="prp-corrected"}
+**supported (property)**: given the definition; 2 checks run, 2 mutants rejected.
+:::
+
+::: {.callout-note}
+## What a grade is
+A grade is a positive number per coordinate: a diagonal gauge. See @fig-gain and @tbl-grades, and for the choice
+@sec-choosing.
+:::
+
+::: {.callout-tip collapse="true" title="Why the fourth root?"}
+Two square roots, one for each sum.
+:::
+"""
+
+EVIDENCE = (
+    '<div class="evidence" data-claim="prp-fourth-root" data-kind="property"><details><summary>property: 200 cases in '
+    "0.4 s, 2 of 2 mutants rejected</summary><p>No grades beat the affinity.</p><ul><li><b>near: exponent 0.27</b>: "
+    "ratio 1.0021 at alpha = [0.9, 0.1]</li></ul></details></div>"
+)
+
+CHECK = '''@evidence("prp-fourth-root", kind="property", given={"pair": profile_pairs()}, cases=cases,
+          mutants={"near: exponent 0.27": {"grades": near_grades}, "inverted": {"grades": inverted_grades}})
+def no_grades_beat_the_affinity(pair, grades=fourth_root_grades):
+    """No grades beat the squared affinity."""
+    alpha, tau = pair
+    assert gain(grades(alpha, tau), alpha, tau) <= affinity(alpha, tau) ** 2 * (1 + 1e-12)'''
+
+FIGURE = """#| label: fig-gain
+#| fig-cap: "Gain along a ray of grades, $\\\\Lambda(t)$, for three targets; the smallest value is the squared affinity (@prp-fourth-root)."
+#| fig-alt: "Three convex curves over the exponent t; each has its minimum at one half."
+with figure(height=3.2) as (fig, ax):
+    for label, alpha, tau in pairs:
+        ax.plot(t, [gain(step(alpha, tau, s), alpha, tau) for s in t], label=label)
+    ax.set(xlabel="exponent t", ylabel="gain Λ")
+    ax.legend()"""
+
+TABLE = """#| label: tbl-grades
+#| tbl-cap: "Grades of the smallest gain."
+#| echo: false
+#| output: asis
+print(rows)"""
+
+
+def plotted() -> str:
+    """Return a figure as the kernel would show it."""
+    t = np.linspace(-0.5, 1.5, 60)
+    with figure(height=3.2) as (fig, ax):
+        for k, label in enumerate(["mild", "steep", "very steep"]):
+            ax.plot(t, 1 + (k + 1) * (t - 0.5) ** 2, label=label)
+        ax.fill_between(t, 1, 1 + 0.2 * np.cos(t) ** 2, alpha=0.2)
+        ax.set(xlabel="exponent t", ylabel="gain Λ")
+        ax.legend()
+    text = svg_text(fig)
+    plt.close(fig)
+    return text
+
+
+def shown(data: dict[str, str]) -> Any:
+    """Return a displayed output."""
+    return nbformat.v4.new_output("display_data", data=data)
+
+
+def printed(text: str) -> Any:
+    """Return an output of `print`."""
+    return nbformat.v4.new_output("stream", name="stdout", text=text)
+
+
+def code(source: str, *outputs: Any, tags: tuple[str, ...] = ()) -> Any:
+    """Return an executed code cell."""
+    cell = nbformat.v4.new_code_cell(source, execution_count=1, metadata={"tags": list(tags)} if tags else {})
+    cell.outputs = list(outputs)
+    return cell
+
+
+def text(source: str) -> Any:
+    """Return a markdown cell."""
+    return nbformat.v4.new_markdown_cell(source)
+
+
+def write_notebook(path: Path, cells: list[Any]) -> None:
+    """Write an executed notebook as the stage leaves it."""
+    facts = {
+        "seconds": 12.3,
+        "machine": "x86_64, 2 cores",
+        "python": "3.11.9",
+        "finished": "2026-01-02",
+        "profile": "default",
+    }
+    book = nbformat.v4.new_notebook(cells=cells, metadata={"gllm": facts, "language_info": {"name": "python"}})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for index, cell in enumerate(cells):
+        cell["id"] = f"cell-{index}"
+    nbformat.write(book, path)
+
+
+def sample_cells() -> list[Any]:
+    """Return the cells of the first chapter."""
+    x = sympy.Symbol("x")
+    formula = f"$\\displaystyle {sympy.latex(sympy.Integral(sympy.exp(-(x**2)), (x, 0, sympy.oo)))}$"
+    matrix = f"$\\displaystyle {sympy.latex(sympy.Matrix([[1, x], [x**2, sympy.sqrt(x) / 2]]))}$"
+    wide = " + ".join(f"x_{{{k}}}^2 y_{{{k}}}" for k in range(40))
+    return [
+        nbformat.v4.new_raw_cell("---\nsizes:\n  smoke: {cases: 25}\n---"),
+        text(OPENING),
+        code("cases = 200\nseed = 4", tags=("parameters",)),
+        code("# smoke size\ncases = 25", tags=("injected-parameters",)),
+        text(STATEMENT),
+        code(CHECK, shown({"text/html": EVIDENCE, "text/plain": "property"})),
+        code(FIGURE, shown({"image/svg+xml": plotted(), "text/plain": "<Figure>"})),
+        code(TABLE, printed("| | mild | steep |\n|:--|--:|--:|\n| $g_1$ | 1.00 | 1.00 |\n| $g_2$ | 1.41 | 2.83 |\n")),
+        text("## Symbols and text {#sec-symbols}\n\nThe integral and the matrix come from sympy.\n\n### In the kernel"),
+        code(
+            "integral",
+            nbformat.v4.new_output(
+                "execute_result", data={"text/latex": formula, "text/plain": "..."}, execution_count=1
+            ),
+        ),
+        code("matrix", shown({"text/latex": matrix, "text/plain": "Matrix"})),
+        code("print(table)", printed("a line of output " * 12 + "\n")),
+        text(f"A wide equation scrolls by itself, on a phone too.\n\n$${wide}$$ {{#eq-wide}}\n\nSee @eq-wide."),
+        text("Printed as [0.459]{.printed}; a footnote.[^1]\n\n[^1]: With a reference to @def-gain."),
+    ]
+
+
+def write_site(site: Path) -> Path:
+    """Write the whole sample book to `site` and return it."""
+    write_notebook(site / "chapters/04-sample-complexity.ipynb", sample_cells())
+    second = [
+        text(
+            "# Choosing grades {#sec-choosing}\n\nWhich grade, given an uncertain target? We use @prp-fourth-root of "
+            "@sec-fourth-root, and [@prp-corrected; @eq-gain].\n\n::: {#cnj-bounded .claim .assumption}\n## Assumption: "
+            "bounded grades\nEvery grade is below $c$.\n:::\n\n::: {#rem-clip .claim}\nClipping is a projection.\n:::"
+        ),
+        code("#| include: false\nsecret = 1"),
+        code("1 + 1", nbformat.v4.new_output("execute_result", data={"text/plain": "2"}, execution_count=1)),
+    ]
+    write_notebook(site / "chapters/07-choosing-grades.ipynb", second)
+    for name, content in {
+        "_quarto.yml": QUARTO,
+        "index.qmd": INDEX,
+        "references.bib": BIBLIOGRAPHY,
+        "appendices/claims.qmd": CLAIMS,
+        "appendices/reproducibility.qmd": REPRODUCIBILITY,
+    }.items():
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_text(content)
+    return site
