@@ -141,7 +141,7 @@ def _run(
         database=None,
         derandomize=False,
         report_multiple_bugs=False,
-        verbosity=Verbosity.quiet,
+        verbosity=Verbosity.normal,
         suppress_health_check=[HealthCheck.differing_executors],
         phases=phases if mutant else (*phases, Phase.shrink),
     )
@@ -162,9 +162,9 @@ def _count(returned: Any) -> int:
 
 
 def _told(error: BaseException) -> str:
-    """Return an exception's own words, with the falsifying example hypothesis noted."""
+    """Return an exception's own words, with the failing case that hypothesis noted."""
     words = str(error).strip() if isinstance(error, Refuted | AssertionError) else f"{type(error).__name__}: {error}"
-    notes = [note for note in getattr(error, "__notes__", []) if "alsifying" in note]
+    notes = [" ".join(n.split()) for n in getattr(error, "__notes__", []) if "test case" in n or "alsifying" in n]
     return " | ".join([words.strip() or "assertion failed", *notes])[:2000]
 
 

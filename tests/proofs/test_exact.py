@@ -1,0 +1,73 @@
+"""Exact checks prove, refute with a true witness, or say unknown."""
+
+from fractions import Fraction
+
+import pytest
+import sympy
+import z3
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gllm_lib.proofs.evidence import Refuted, Unknown
+from gllm_lib.proofs.exact import exhaust, identity, smt
+
+x, y = sympy.symbols("x y", positive=True)
+n = sympy.symbols("n", integer=True, positive=True)
+
+
+@pytest.mark.parametrize(
+    ("lhs", "rhs"),
+    [
+        ((x + y) ** 2, x**2 + 2 * x * y + y**2),
+        (1 / x + 1 / y, (x + y) / (x * y)),
+        (sympy.sqrt(x) * sympy.sqrt(y), sympy.sqrt(x * y)),
+        (sympy.cosh(x) ** 2 - sympy.sinh(x) ** 2, 1),
+    ],
+)
+def test_identities_are_proved(lhs, rhs):
+    assert identity(lhs, rhs) == 1
+
+
+def test_matrices_count_their_entries():
+    assert identity(sympy.Matrix([[x, 0], [0, y]]), sympy.diag(x, y)) == 4
+
+
+@given(st.fractions(min_value=Fraction(1, 50), max_value=3).filter(lambda c: c != 2))
+def test_a_wrong_constant_is_refuted_at_a_point_where_it_is_wrong(c):
+    with pytest.raises(Refuted) as caught:
+        identity((x + y) ** 2, x**2 + sympy.Rational(c.numerator, c.denominator) * x * y + y**2)
+    values = dict(part.split(" = ") for part in str(caught.value).split("at ")[1].split(" the ")[0].split(", "))
+    assert all(Fraction(value) > 0 for value in values.values())
+
+
+def test_a_difference_that_sympy_cannot_decide_is_unknown():
+    f = sympy.Function("f")
+    with pytest.raises((Unknown, TypeError)):
+        identity(f(x), f(x + 0 * y) + sympy.Function("h")(y))
+
+
+def test_z3_proves_and_refutes():
+    a, b = z3.Reals("a b")
+    assert smt(a * a + b * b >= 2 * a * b) == 1
+    with pytest.raises(Refuted, match="a ="):
+        smt(a * a + b * b >= z3.Q(21, 10) * a * b, given=[a > 0, b > 0])
+
+
+def test_contradictory_hypotheses_prove_nothing():
+    a = z3.Real("a")
+    with pytest.raises(Unknown, match="contradict"):
+        smt(a == 7, given=[a > 0, a < 0])
+
+
+def test_a_time_limit_is_unknown():
+    a, b, c = z3.Ints("a b c")
+    with pytest.raises(Unknown, match="gives up"):
+        smt(a**3 + b**3 + c**3 != 114, given=[], seconds=0.2)
+
+
+def test_exhaust_counts_refutes_and_refuses_nothing():
+    assert exhaust(range(1, 8), lambda k: k < 8) == 7
+    with pytest.raises(Refuted, match="5"):
+        exhaust(range(8), lambda k: k < 5)
+    with pytest.raises(Unknown, match="empty"):
+        exhaust([], lambda k: True)

@@ -1,0 +1,100 @@
+"""Status is computed over ancestors: a small book in which each rule decides one claim."""
+
+import pytest
+
+from gllm_lib.proofs.claims import registry
+from gllm_lib.proofs.status import claim_rows, statuses
+
+
+def claim(label, uses="", classes="", title="T", extra=""):
+    text = f'::: {{#{label} .claim {classes} source="new" uses="{uses}" {extra}}}\n## {title}\nx\n:::'
+    return {"cell_type": "markdown", "source": text}
+
+
+def check(label, kind, name="c", scope=None):
+    scope_text = f', scope="{scope}"' if scope else ""
+    text = f'@evidence("{label}", kind="{kind}"{scope_text}, mutants={{"near: m": {{"k": 1}}}})\ndef {name}(k=0): ...'
+    return {"cell_type": "code", "source": text}
+
+
+def record(kind, name="c", scope=None):
+    keys = {"kind": kind, "name": name, "scope": scope, "cases": 1, "seconds": 0.1}
+    return keys | {"mutants": 1, "mutants_rejected": 1}
+
+
+def status_of(cells, evidence, label="prp-a"):
+    return str(statuses(registry({"01-x": cells}), evidence)[label])
+
+
+def test_no_evidence_and_no_run_are_stated():
+    assert status_of([claim("prp-a")], {}) == "stated"
+    assert status_of([claim("prp-a"), check("prp-a", "exact", scope="all")], {}) == "stated"
+
+
+def test_one_declared_check_without_a_run_leaves_it_stated():
+    cells = [claim("prp-a"), check("prp-a", "exact", "c", "all"), check("prp-a", "property", "d")]
+    assert status_of(cells, {"prp-a": [record("exact", "c", "all")]}) == "stated"
+    assert status_of(cells, {"prp-a": [record("exact", "c", "all"), record("property", "d")]}) == "proved"
+
+
+def test_evidence_that_is_no_longer_declared_counts_for_nothing():
+    assert status_of(
+        [claim("prp-a"), check("prp-a", "numeric", "new")], {"prp-a": [record("exact", "old", "all")]}
+    ) == ("stated")
+
+
+@pytest.mark.parametrize(
+    ("kind", "scope", "expected"),
+    [
+        ("exact", "all", "proved"),
+        ("exact", "d <= 6", "supported (exact)"),
+        ("property", None, "supported (property)"),
+        ("numeric", None, "supported (numeric)"),
+        ("simulation", None, "supported (simulation)"),
+        ("empirical", None, "supported (empirical)"),
+    ],
+)
+def test_the_best_kind_decides(kind, scope, expected):
+    assert (
+        status_of([claim("prp-a"), check("prp-a", kind, scope=scope)], {"prp-a": [record(kind, scope=scope)]})
+        == expected
+    )
+
+
+def test_ancestors_weaken_and_definitions_do_not():
+    cells = [
+        claim("def-d"),
+        claim("lem-b", uses="def-d"),
+        check("lem-b", "numeric"),
+        claim("prp-a", uses="lem-b"),
+        check("prp-a", "exact", scope="all"),
+    ]
+    exact = record("exact", scope="all")
+    assert status_of(cells, {"prp-a": [exact], "lem-b": [record("numeric")]}) == "supported (numeric)"
+    assert status_of(cells, {"prp-a": [exact]}) == "stated"
+    assert status_of(cells, {"lem-b": [record("numeric")]}, "def-d") == "defined"
+
+
+def test_assumptions_are_named():
+    cells = [
+        claim("cnj-s", classes=".assumption", title="Assumption S"),
+        claim("prp-a", uses="cnj-s"),
+        check("prp-a", "exact", scope="all"),
+    ]
+    assert status_of(cells, {"prp-a": [record("exact", scope="all")]}) == "proved, given Assumption S"
+    assert status_of(cells, {}, "cnj-s") == "assumed"
+
+
+def test_a_refuted_statement_needs_its_counterexample_to_run():
+    cells = [claim("prp-a", classes=".refuted"), check("prp-a", "counterexample")]
+    assert status_of(cells, {"prp-a": [record("counterexample")]}) == "refuted"
+    assert status_of(cells, {}) == "stated"
+
+
+def test_rows_have_the_announced_shape():
+    cells = [claim("prp-a"), check("prp-a", "exact", scope="all")]
+    (row,) = claim_rows(registry({"04-x": cells}), {"prp-a": [record("exact", scope="all") | {"witnesses": {}}]})
+    assert row["id"] == "prp-a"
+    assert {"id", "kind", "title", "source", "chapter", "uses", "status", "evidence"} <= set(row)
+    assert (row["kind"], row["chapter"], row["status"]) == ("prp", "04-x", "proved")
+    assert row["evidence"] == [record("exact", scope="all")]
