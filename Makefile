@@ -68,7 +68,7 @@ lab: $(VENV)/.lab
 	$(BIN)/jupyter lab chapters
 
 bench: $(VENV)/.test
-	$(BIN)/python -m pytest tests/benchmarks -o python_files='bench_*.py' -s
+	@for script in tests/benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 lock:
 	$(PYTHON) -m venv build/lock

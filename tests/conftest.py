@@ -1,4 +1,4 @@
-"""What every test starts from: reproducible hypothesis runs, a drawing backend without windows, and a browser to drive."""
+"""What every test starts from: reproducible hypothesis runs, drawing without windows, and a browser to drive."""
 
 from __future__ import annotations
 
