@@ -97,10 +97,7 @@ def _sentences_of(file: Path) -> Iterator[Sentence]:
     for start, block in _blocks(read_text(file).removeprefix("\ufeff")):
         where = f"{file}, line {start}"
         _check_lines(file, start, block)
-        try:
-            parsed = conllu.parse("\n".join(block) + "\n\n")
-        except conllu.exceptions.ParseException as error:
-            raise FileError(f"{file}, the sentence from line {start}: {error}") from error
+        parsed = conllu.parse("\n".join(block) + "\n\n")
         if not parsed or not any(isinstance(token["id"], int) for token in parsed[0]):
             raise FileError(f"{file}, the sentence from line {start}: comments but no word line; add the words")
         metadata = dict(parsed[0].metadata)
