@@ -60,7 +60,8 @@ def spread(level_profile: ArrayLike, level_of: ArrayLike) -> Vector:
     weights = profile("level_profile", level_profile)
     levels, sizes = _level_of(level_of)
     same_length(level_profile=weights, levels=sizes)
-    return (weights / sizes)[levels]
+    shares: Vector = weights / sizes
+    return shares[levels]
 
 
 def coarsen(coordinate_profile: ArrayLike, level_of: ArrayLike) -> Vector:
@@ -71,7 +72,8 @@ def coarsen(coordinate_profile: ArrayLike, level_of: ArrayLike) -> Vector:
     weights = profile("coordinate_profile", coordinate_profile)
     levels, _ = _level_of(level_of)
     same_length(coordinate_profile=weights, level_of=levels)
-    return np.bincount(levels, weights)
+    totals: Vector = np.bincount(levels, weights).astype(np.float64, copy=False)
+    return totals
 
 
 def select_levels(alpha: ArrayLike, tau: ArrayLike, level_of: ArrayLike, clip: float | None = None) -> Selection:
@@ -80,8 +82,8 @@ def select_levels(alpha: ArrayLike, tau: ArrayLike, level_of: ArrayLike, clip: f
     On profiles uniform within levels no grades at all do better (GLLM Prop. 11); on others this is the best that one
     grade per level can do. Raises what `coarsen` and `select` raise.
     """
-    coarse = [coarsen(profile(name, value), level_of) for name, value in (("alpha", alpha), ("tau", tau))]
-    chosen = select(*coarse, clip)
+    a, s = coarsen(profile("alpha", alpha), level_of), coarsen(profile("tau", tau), level_of)
+    chosen = select(a, s, clip)
     return replace(chosen, g=chosen.g[_level_of(level_of)[0]])
 
 

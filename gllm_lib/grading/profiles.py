@@ -22,9 +22,8 @@ from gllm_lib.checks import SUM_TOLERANCE, InputError, Vector, positive, profile
 
 def profile_and_sum(name: str, value: ArrayLike) -> tuple[Vector, float]:
     """Return a profile as float64, shape (d,), with its sum; not a copy. Raises as `checks.profile` does."""
-    array = np.asarray(value)
-    if array.dtype != np.float64 or array.ndim != 1 or array.size == 0:
-        array = profile(name, value)
+    plain = type(value) is np.ndarray and value.dtype == np.float64 and value.ndim == 1 and value.size > 0
+    array: Vector = value if plain else profile(name, value)  # type: ignore[assignment]
     total = float(array.sum())
     # One comparison lets through what is valid: a sum near 1 excludes NaN and infinity.
     if not (abs(total - 1.0) <= SUM_TOLERANCE and array.min() > 0.0):
@@ -58,7 +57,8 @@ def _centred(v: Vector) -> Vector:
 def _tilt(log_weights: Vector) -> tuple[Vector, float]:
     """Return the probability vector proportional to exp(log_weights), and the log of its normalising sum."""
     top = log_weights.max()
-    weights = np.exp(log_weights - top)
+    with np.errstate(over="ignore"):  # -1e308 - 1e308 is -inf, of weight 0 as it should be
+        weights = np.exp(log_weights - top)
     total = weights.sum()
     return weights / total, float(top + math.log(total))
 
