@@ -47,7 +47,10 @@ def _clip(clip: float | None) -> float:
         return inf
     if isinstance(clip, bool | np.bool_) or not isinstance(clip, Real):
         raise InputTypeError(f"clip is {type(clip).__name__}; give a number of at least 1, or None for no clip")
-    value = float(clip)
+    try:
+        value = float(clip)
+    except OverflowError as error:
+        raise InputError("clip is too large for a double; give None for no clip") from error
     if not (value >= 1.0 and isfinite(value)):
         raise InputError(f"clip is {value:g}; it bounds all grades: give a finite number >= 1, or None for none")
     return value
