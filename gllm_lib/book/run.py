@@ -14,9 +14,11 @@ import os
 import platform
 import re
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -188,8 +190,7 @@ async def _execute(
     """Run the cells in order; return the executed code cells, the inline values and the trace the kernel leaves."""
     where, overrides = parameters(chapter, notebook, profile)
     executed, inline = [], []
-    client = NotebookClient(v4.new_notebook(), km=_kernel(), timeout=CELL_SECONDS[profile])
-    async with client.async_setup_kernel(cwd=str(project.root / "chapters"), env=_environment(project, chapter)):
+    async with _client(project, chapter, profile) as client:
         await _ask(client, chapter, PROLOGUE)
         for index, cell in enumerate(notebook.cells[: None if until is None else until + 1]):
             if cell.cell_type == "code":
@@ -249,12 +250,26 @@ async def _ask(client: NotebookClient, place: str, code: str, expression: str = 
     return str(ast.literal_eval(text)) if expression == EPILOGUE else text
 
 
-def _kernel() -> AsyncKernelManager:
-    """Return a manager for a kernel of this very interpreter, whatever kernels the user has installed."""
-    manager = AsyncKernelManager(transport="ipc" if os.name == "posix" else "tcp")
+@asynccontextmanager
+async def _client(project: Project, chapter: str, profile: str) -> AsyncIterator[NotebookClient]:
+    """Start a kernel of this very interpreter, whatever kernels the user has installed, and stop it at the end."""
     argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    manager._kernel_spec = KernelSpec(argv=argv, display_name="Python 3", language="python")
-    return manager
+    with tempfile.TemporaryDirectory(prefix="gllm-") as folder:
+        wire = {"transport": "ipc", "ip": f"{folder}/k"} if os.name == "posix" else {}
+        manager = AsyncKernelManager(connection_file=f"{folder}/kernel.json", **wire)
+        manager._kernel_spec = KernelSpec(argv=argv, display_name="Python 3", language="python")
+        client = NotebookClient(v4.new_notebook(), km=manager, timeout=CELL_SECONDS[profile])
+        setup = client.async_setup_kernel(cwd=str(project.root / "chapters"), env=_environment(project, chapter))
+        try:
+            await setup.__aenter__()
+        except RuntimeError as error:
+            raise BookError(
+                f"{chapter}: its kernel did not start: {error}; try again on a less busy machine"
+            ) from error
+        try:
+            yield client
+        finally:
+            await setup.__aexit__(None, None, None)
 
 
 def _environment(project: Project, chapter: str) -> dict[str, str]:

@@ -30,11 +30,9 @@ def test_a_check_that_holds_reports_its_cases_and_rejected_mutants():
 
 def test_a_failing_check_names_claim_check_and_witness(monkeypatch):
     monkeypatch.setenv("GLLM_CHAPTER", "04-sample")
-    with pytest.raises(
-        EvidenceError, match=r"04-sample, claim prp-x, check near_four \(property\) fails.*x=4"
-    ) as caught:
+    expected = r"04-sample, claim prp-x, check near_four \(property\) fails.*x=4"
+    with pytest.raises(EvidenceError, match=expected):
         run(lambda_named(near_four, bound=3), mutants=NEAR, given=DRAWN)
-    assert "alsifying" in str(caught.value)
 
 
 def lambda_named(check, **fixed):
