@@ -227,8 +227,9 @@ async def _run_cell(client: NotebookClient, chapter: str, index: int, registry: 
 
 
 async def _inline_value(client: NotebookClient, place: str, name: str) -> str:
+    text = await _ask(client, place, "", name)
     try:
-        value = ast.literal_eval(await _ask(client, place, "", name))
+        value = ast.literal_eval(text)
     except (ValueError, SyntaxError):
         value = None
     if not isinstance(value, str):
