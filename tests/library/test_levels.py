@@ -53,7 +53,7 @@ def test_spreading_shares_equally_and_coarsening_undoes_it(case):
     profile = spread(a, level_of)
     assert profile.shape == level_of.shape
     assert profile.sum() == pytest.approx(1.0, abs=16 * EPS)
-    assert coarsen(profile, level_of) == pytest.approx(a, rel=16 * EPS)
+    assert coarsen(profile, level_of) == pytest.approx(a, rel=16 * EPS, abs=0.0)
     for level, weight in enumerate(a):
         members = profile[level_of == level]
         assert members.tolist() == [weight / len(members)] * len(members)
@@ -68,10 +68,10 @@ def test_profiles_uniform_within_levels_need_one_grade_per_level(case, clip):
         select(alpha, tau, clip),
         select(a, s, clip),
     )
-    assert by_level.gain == pytest.approx(by_coordinate.gain, rel=64 * EPS)
-    assert by_level.gain == pytest.approx(small.gain, rel=64 * EPS)
-    assert by_level.g == pytest.approx(by_coordinate.g, rel=64 * EPS)
-    assert by_level.g == pytest.approx(small.g[level_of], rel=64 * EPS)
+    assert by_level.gain == pytest.approx(by_coordinate.gain, rel=64 * EPS, abs=0.0)
+    assert by_level.gain == pytest.approx(small.gain, rel=64 * EPS, abs=0.0)
+    assert by_level.g == pytest.approx(by_coordinate.g, rel=64 * EPS, abs=0.0)
+    assert by_level.g == pytest.approx(small.g[level_of], rel=64 * EPS, abs=0.0)
     for level in range(len(a)):
         assert np.ptp(by_coordinate.g[level_of == level]) == 0.0  # equal ratios give equal grades to the last bit
 
@@ -79,9 +79,9 @@ def test_profiles_uniform_within_levels_need_one_grade_per_level(case, clip):
 @given(case=levelled_pairs(), other=st.integers(1, 5))
 def test_the_affinity_does_not_depend_on_the_allocation(case, other):
     a, s, level_of = case
-    assert affinity(spread(a, level_of), spread(s, level_of)) == pytest.approx(affinity(a, s), rel=64 * EPS)
+    assert affinity(spread(a, level_of), spread(s, level_of)) == pytest.approx(affinity(a, s), rel=64 * EPS, abs=0.0)
     level_of = np.append(level_of, [0] * other)
-    assert affinity(spread(a, level_of), spread(s, level_of)) == pytest.approx(affinity(a, s), rel=64 * EPS)
+    assert affinity(spread(a, level_of), spread(s, level_of)) == pytest.approx(affinity(a, s), rel=64 * EPS, abs=0.0)
 
 
 @given(
@@ -90,12 +90,11 @@ def test_the_affinity_does_not_depend_on_the_allocation(case, other):
 def test_one_grade_per_level_is_best_among_level_grades_on_any_profiles(case, clip, log_grades):
     alpha, tau, level_of = case
     found = select_levels(alpha, tau, level_of, clip)
-    assert found.gain == pytest.approx(gain(found.g, alpha, tau), rel=400 * EPS)
+    assert found.gain == pytest.approx(gain(found.g, alpha, tau), rel=400 * EPS, abs=0.0)
     assert found.gain >= select(alpha, tau, clip).gain * (1 - 64 * EPS)
     if clip is None:
-        assert found.gain == pytest.approx(
-            affinity(coarsen(alpha, level_of), coarsen(tau, level_of)) ** 2, rel=64 * EPS
-        )
+        squared = affinity(coarsen(alpha, level_of), coarsen(tau, level_of)) ** 2
+        assert found.gain == pytest.approx(squared, rel=64 * EPS, abs=0.0)
     low, high = (0.0, 2.0) if clip is None else (0.0, math.log(clip))
     others = np.exp(np.clip(log_grades, low, high))[level_of]
     assert found.gain <= gain(others, alpha, tau) * (1 + 400 * EPS)
@@ -105,7 +104,7 @@ def test_one_grade_per_level_costs_where_profiles_vary_inside_a_level():
     alpha, tau = [0.6, 0.1, 0.1, 0.2], [0.1, 0.5, 0.2, 0.2]
     coarse, fine = select_levels(alpha, tau, [0, 0, 1, 1]).gain, select(alpha, tau).gain
     expected = (math.sqrt(0.7 * 0.6) + math.sqrt(0.3 * 0.4)) ** 2
-    assert coarse == pytest.approx(expected, rel=16 * EPS)
+    assert coarse == pytest.approx(expected, rel=16 * EPS, abs=0.0)
     assert fine < 0.8 * coarse
 
 
@@ -114,8 +113,8 @@ def test_geometric_profiles_are_the_rational_ones(nu, mu, levels):
     deep = [Fraction(nu) ** (levels - 1 - level) for level in range(levels)]
     shallow = [Fraction(mu) ** level for level in range(levels)]
     a, s = geometric_profiles(nu, mu, levels)
-    assert a == pytest.approx([float(x / sum(deep)) for x in deep], rel=32 * EPS)
-    assert s == pytest.approx([float(x / sum(shallow)) for x in shallow], rel=32 * EPS)
+    assert a == pytest.approx([float(x / sum(deep)) for x in deep], rel=32 * EPS, abs=0.0)
+    assert s == pytest.approx([float(x / sum(shallow)) for x in shallow], rel=32 * EPS, abs=0.0)
 
 
 def test_the_gain_of_geometric_profiles_is_the_closed_form_and_grades_are_affine():
@@ -125,11 +124,11 @@ def test_the_gain_of_geometric_profiles_is_the_closed_form_and_grades_are_affine
         masses = (1 - nu**levels) / (1 - nu) * (1 - mu**levels) / (1 - mu)
         closed = nu ** (levels - 1) / masses * ((1 - r**levels) / (1 - r)) ** 2
         a, s = geometric_profiles(nu, mu, levels)
-        assert select(a, s).gain == pytest.approx(closed, rel=1e-13)
+        assert select(a, s).gain == pytest.approx(closed, rel=1e-13, abs=0.0)
         steps = np.diff(np.log(fourth_root_grades(a, s)))
-        assert steps == pytest.approx(np.full(levels - 1, -math.log(nu * mu) / 4), rel=1e-12)
+        assert steps == pytest.approx(np.full(levels - 1, -math.log(nu * mu) / 4), rel=1e-12, abs=0.0)
     limit = (1 - nu) * (1 - mu) / (nu * (1 - r) ** 2)
-    assert select(*geometric_profiles(nu, mu, 300)).gain / nu**300 == pytest.approx(limit, rel=1e-12)
+    assert select(*geometric_profiles(nu, mu, 300)).gain / nu**300 == pytest.approx(limit, rel=1e-12, abs=0.0)
 
 
 PROFILE = [0.25, 0.25, 0.5]

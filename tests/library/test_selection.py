@@ -90,8 +90,8 @@ def test_selection_agrees_with_exact_rationals(pair, clip):
     grades, value, slack = exact_selection(*pair, clip)
     found = select(*pair, clip)
     tolerance = (32 + 4 * len(grades)) * EPS  # square roots, a sum of positive terms, and the product
-    assert found.g == pytest.approx(grades, rel=tolerance)
-    assert found.gain == pytest.approx(value, rel=tolerance)
+    assert found.g == pytest.approx(grades, rel=tolerance, abs=0.0)
+    assert found.gain == pytest.approx(value, rel=tolerance, abs=0.0)
     assert found.interval[0] == 0.0
     assert found.interval[1] == pytest.approx(slack, abs=tolerance)
 
@@ -101,8 +101,8 @@ def test_selection_agrees_with_exact_rationals(pair, clip):
 def test_selection_agrees_with_exact_rationals_where_weights_are_close(pair, clip):
     grades, value, _ = exact_selection(*pair, clip)
     found = select(*pair, clip)
-    assert found.g == pytest.approx(grades, rel=48 * EPS)
-    assert found.gain == pytest.approx(value, rel=48 * EPS)
+    assert found.g == pytest.approx(grades, rel=48 * EPS, abs=0.0)
+    assert found.gain == pytest.approx(value, rel=48 * EPS, abs=0.0)
 
 
 @pytest.mark.parametrize("cell", TABLE)
@@ -111,7 +111,7 @@ def test_the_clipped_gains_of_the_third_table(cell):
     a, s = [nu**3, nu**2, nu, 1 + 0 * nu], [1 + 0 * mu, mu, mu**2, mu**3]
     _, value, slack = exact_selection(a, s, 2)
     found = select(*geometric_profiles(float(nu), float(mu), 4), 2.0)
-    assert found.gain == pytest.approx(value, rel=1e-13)
+    assert found.gain == pytest.approx(value, rel=1e-13, abs=0.0)
     assert value == pytest.approx(TABLE[cell], abs=6e-14)
     assert slack == 0.0
     assert found.interval == (0.0, 0.0)  # the box binds, so the minimiser is unique
@@ -120,7 +120,7 @@ def test_the_clipped_gains_of_the_third_table(cell):
 def test_reference_values_at_which_one_shift_alone_fits():
     found = select([0.8, 0.2], [0.2, 0.8], 2.0)
     assert found.g.tolist() == [2.0, 1.0]
-    assert found.gain == pytest.approx(0.64, rel=4 * EPS)
+    assert found.gain == pytest.approx(0.64, rel=4 * EPS, abs=0.0)
     assert found.interval[1] == pytest.approx(0.0, abs=4 * EPS)
 
 
@@ -143,7 +143,7 @@ def test_grades_stay_in_their_box_and_satisfy_the_optimality_conditions(pair, cl
     assert found.g.max() <= (math.inf if clip is None else clip)
     assert found.kkt_residual <= (16 + len(found.g)) * EPS
     assert violation(found.g, *pair, math.inf if clip is None else clip) <= 6000 * EPS  # logs up to 1400
-    assert found.gain == pytest.approx(gain(found.g, *pair), rel=6000 * EPS)
+    assert found.gain == pytest.approx(gain(found.g, *pair), rel=6000 * EPS, abs=0.0)
     assert found.gain >= affinity(*pair) ** 2 * (1 - 32 * EPS)
 
 
@@ -174,14 +174,14 @@ def test_every_shift_in_the_interval_is_optimal_and_none_beyond(pair, clip):
         assert log_gain(shifted, *pair) == pytest.approx(math.log(found.gain), abs=tolerance)
     if high > 0:
         assert (u + high).max() == pytest.approx(2 * math.log(clip), abs=tolerance)
-        assert found.gain == pytest.approx(affinity(*pair) ** 2, rel=64 * EPS)
+        assert found.gain == pytest.approx(affinity(*pair) ** 2, rel=64 * EPS, abs=0.0)
 
 
 @given(pair=profile_pairs(spread=EXTREME))
 def test_without_a_clip_the_selection_is_the_fourth_root_law(pair):
     found = select(*pair)
     assert found.interval == (0.0, math.inf)
-    assert found.gain == pytest.approx(affinity(*pair) ** 2, rel=64 * EPS)
+    assert found.gain == pytest.approx(affinity(*pair) ** 2, rel=64 * EPS, abs=0.0)
     assert found.g.min() == 1.0
 
 
@@ -215,24 +215,24 @@ def test_the_gain_falls_with_the_clip_and_respects_its_bounds(pair, clips_):
 def test_selection_does_not_depend_on_the_order_of_coordinates(pair, clip, seed):
     order = np.random.default_rng(seed).permutation(len(pair[0]))
     found, permuted = select(*pair, clip), select(pair[0][order], pair[1][order], clip)
-    assert permuted.g == pytest.approx(found.g[order], rel=64 * EPS)
-    assert permuted.gain == pytest.approx(found.gain, rel=64 * EPS)
+    assert permuted.g == pytest.approx(found.g[order], rel=64 * EPS, abs=0.0)
+    assert permuted.gain == pytest.approx(found.gain, rel=64 * EPS, abs=0.0)
 
 
 @given(pair=profile_pairs(), clip=st.floats(1.0, 10.0))
 def test_exchanging_the_profiles_inverts_the_grades_within_the_clip(pair, clip):
     found, exchanged = select(*pair, clip), select(pair[1], pair[0], clip)
-    assert exchanged.gain == pytest.approx(found.gain, rel=64 * EPS)
+    assert exchanged.gain == pytest.approx(found.gain, rel=64 * EPS, abs=0.0)
     inverse = found.g.max() / found.g
-    assert exchanged.g == pytest.approx(inverse, rel=64 * EPS)
+    assert exchanged.g == pytest.approx(inverse, rel=64 * EPS, abs=0.0)
 
 
 @given(pair=profile_pairs(max_size=6), clip=st.floats(1.0, 4.0), copies=st.integers(2, 4))
 def test_splitting_coordinates_equally_changes_nothing(pair, clip, copies):
     found = select(*pair, clip)
     split = select(*(np.repeat(p / copies, copies) for p in pair), clip)
-    assert split.g == pytest.approx(np.repeat(found.g, copies), rel=64 * EPS)
-    assert split.gain == pytest.approx(found.gain, rel=64 * EPS)
+    assert split.g == pytest.approx(np.repeat(found.g, copies), rel=64 * EPS, abs=0.0)
+    assert split.gain == pytest.approx(found.gain, rel=64 * EPS, abs=0.0)
 
 
 # Other routes -----------------------------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ def test_gain_agrees_with_the_one_dimensional_dual(pair, clip):
 
     ends = (-centre.max() - 1e-9, 2 * math.log(clip) - centre.min() + 1e-9)
     found = minimize_scalar(half_sum, bounds=ends, method="bounded", options={"xatol": 1e-10})
-    assert select(alpha, tau, clip).gain == pytest.approx(found.fun**2, rel=1e-12)
+    assert select(alpha, tau, clip).gain == pytest.approx(found.fun**2, rel=1e-12, abs=0.0)
 
 
 def test_a_million_coordinates_with_ties_and_light_weights():
