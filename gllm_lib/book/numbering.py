@@ -143,7 +143,11 @@ def prepare(blocks: list[Node]) -> list[Node]:
     def change(item: Node) -> Node | list[Node]:
         if item["t"] == "Div":
             _, classes, _ = attributes(item)
-            titled = is_claim(item) or "proof" in classes or any(name.startswith("callout-") for name in classes)
+            titled = (
+                is_claim(item)
+                or not {"claim", "proof"}.isdisjoint(classes)
+                or any(name.startswith("callout-") for name in classes)
+            )
             inside = item["c"][1]
             if titled and inside and inside[0]["t"] == "Header":
                 return {"t": "Div", "c": [item["c"][0], inside[1:]], "title": inside[0]["c"][2]}

@@ -76,6 +76,8 @@ def _code_cell(cell: Mapping[str, Any], source: str, where: str, save_image: Sav
     before, inside = _outputs(cell.get("outputs", []), options, where, save_image)
     if label.startswith(("fig-", "tbl-")):
         caption = options.get(f"{label[:3]}-cap", "").strip()
+        if not inside and cell.get("execution_count") is None:
+            inside = ["*Not executed.*"]
         if not inside or not caption:
             missing = f"no {label[:3]}-cap" if inside else "shows nothing"
             raise RenderError(f"{where}: labelled, but {missing}; a labelled cell has an output and a caption")

@@ -16,7 +16,6 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote
@@ -24,24 +23,15 @@ from urllib.parse import unquote
 import pypandoc
 import yaml
 
-from gllm_lib.book.blocks import Book, raw, resolve
-from gllm_lib.book.numbering import Label, Node, Page, collect, node, page_number, plain, prepare, table_of_labels, walk
+from gllm_lib.book.blocks import Book, resolve
+from gllm_lib.book.layout import Layout, Source
+from gllm_lib.book.mathml import mend
+from gllm_lib.book.numbering import Page, collect, node, page_number, prepare, table_of_labels, walk
 from gllm_lib.book.pages import RenderError, notebook_markdown
 from gllm_lib.checks import write_bytes, write_text
 
 ASSETS = Path(__file__).parent / "assets"
 READ = "markdown+autolink_bare_uris"
-
-
-@dataclass(frozen=True)
-class Source:
-    """One page as read: its place in the book, its tree, its title and what the runner noted about its execution."""
-
-    page: Page
-    blocks: list[Node]
-    title: list[Node]
-    facts: Mapping[str, Any]
-    labels: list[Label]
 
 
 def render(site: Path, out: Path) -> list[Path]:
@@ -62,7 +52,7 @@ def render(site: Path, out: Path) -> list[Path]:
             labels = table_of_labels(source.labels for source in sources)
             bibliography = _bibliography(site, config)
             book = Book(labels, _keys(bibliography), {page.source: page for page in pages}, _file_taker(site, fresh))
-            layout = _Layout(config["book"], sources)
+            layout = Layout(config["book"], sources)
             list(pool.map(lambda source: _write(source, book, layout, bibliography, fresh), sources))
         for name in ("book.css", "book.js"):
             write_bytes(fresh / "assets" / name, (ASSETS / name).read_bytes())
@@ -192,96 +182,7 @@ def _file_taker(site: Path, out: Path) -> Any:
     return take
 
 
-class _Layout:
-    """What surrounds a page: the list of chapters, its neighbours, and where it stands."""
-
-    def __init__(self, book: Mapping[str, Any], sources: list[Source]) -> None:
-        self.book = book
-        self.sources = sources
-
-    def around(self, source: Source) -> dict[str, Any]:
-        """Return the template's values for one page."""
-        page, here = source.page, self.sources.index(source)
-        first = here == 0
-        title = plain(source.title)
-        book = str(self.book["title"])
-        anchor = next((label.id for label in source.labels if label.called == page.word.replace(" ", "\u00a0")), "")
-        values = {
-            "lang": "en-GB",
-            "root": "../" * (len(page.target.parts) - 1),
-            "pagetitle": book if first else f"{page.word}: {title} · {book}".removeprefix(": "),
-            "booktitle": book,
-            "eyebrow": page.word,
-            "headingid": anchor or "title",
-            "sidebar": raw(self.chapters(page)),
-            "previous": self._neighbour(page, here - 1),
-            "next": self._neighbour(page, here + 1),
-            "notebook": page.source.name if page.source.suffix == ".ipynb" else "",
-            "facts": facts_line(source.facts),
-        }
-        if first:
-            values |= {"subtitle": str(self.book.get("subtitle", "")), "author": authors(self.book.get("author"))}
-            values |= {"cover": "yes", "contents": raw(self.chapters(page))}
-        return values
-
-    def chapters(self, current: Page) -> str:
-        """Return the list of parts and chapters as HTML, seen from one page."""
-        rows, part = [], ""
-        for source in self.sources:
-            page = source.page
-            if page.part != part:
-                rows.append(f'</ol><p class="part">{html.escape(page.part)}</p><ol>' if page.part else "</ol><ol>")
-                part = page.part
-            mark = ' aria-current="page"' if page == current else ""
-            number = f'<span class="number">{page.number}</span> ' if page.number else ""
-            rows.append(
-                f'<li><a href="{_relative(page, current)}"{mark}>{number}{html.escape(plain(source.title))}</a>'
-            )
-        return f"<ol>{''.join(rows)}</ol>".replace("<ol></ol>", "")
-
-    def _neighbour(self, current: Page, index: int) -> Node | str:
-        if not 0 <= index < len(self.sources):
-            return ""
-        other = self.sources[index]
-        word = f"<small>{other.page.word}</small> " if other.page.word else ""
-        return raw(f'<a href="{_relative(other.page, current)}">{word}{html.escape(plain(other.title))}</a>')
-
-    def search_index(self, labels: Any) -> str:
-        """Return the script that holds every chapter, claim, figure and table for the search field."""
-        rows = [[s.page.word, plain(s.title), str(s.page.target)] for s in self.sources]
-        rows += [
-            [label.called.replace("\u00a0", " "), label.name, f"{label.page.target}#{label.id}"]
-            for label in labels
-            if label.name and not label.called.startswith(("Chapter", "Appendix"))
-        ]
-        return f"window.bookIndex = {json.dumps(rows, ensure_ascii=False, separators=(',', ':'))};\n"
-
-
-def _relative(target: Page, current: Page) -> str:
-    return os.path.relpath(target.target, current.target.parent)
-
-
-def authors(value: Any) -> str:
-    """Return the authors of `_quarto.yml` (a name, a mapping with `name`, or a list of these) as one line."""
-    if isinstance(value, list):
-        return ", ".join(authors(item) for item in value)
-    return str(value.get("name", "")) if isinstance(value, dict) else str(value or "")
-
-
-def facts_line(facts: Mapping[str, Any]) -> str:
-    """Return what is known about the execution of a chapter as one sentence, or nothing."""
-    parts = []
-    if "seconds" in facts:
-        parts.append(f"in {float(facts['seconds']):.0f} s")
-    parts += [f"{word} {facts[key]}" for key, word in (("machine", "on"), ("python", "with Python")) if facts.get(key)]
-    if facts.get("profile"):
-        parts.append(f"at {facts['profile']} size")
-    if facts.get("finished"):
-        parts.append(f"finished {facts['finished']}")
-    return f"Executed {', '.join(parts)}." if parts else ""
-
-
-def _write(source: Source, book: Book, layout: _Layout, bibliography: list[Path], out: Path) -> None:
+def _write(source: Source, book: Book, layout: Layout, bibliography: list[Path], out: Path) -> None:
     """Resolve one page and write it as HTML."""
     page = source.page
     blocks = resolve(source.blocks, page, book)
@@ -302,7 +203,7 @@ def _write(source: Source, book: Book, layout: _Layout, bibliography: list[Path]
     arguments += ["--template", str(ASSETS / "page.html")]
     if cites:
         arguments += ["--citeproc", *(f"--bibliography={path}" for path in bibliography)]
-    write_text(out / page.target, pandoc(arguments, json.dumps(tree), page.source.stem))
+    write_text(out / page.target, mend(pandoc(arguments, json.dumps(tree), page.source.stem)))
 
 
 def _api_version() -> list[int]:

@@ -54,9 +54,9 @@ Every claim of the book with its status.
 
 ## By source {#sec-by-source}
 
-<table><thead><tr><th>Item</th><th>Claim</th></tr></thead>
-<tbody><tr><td>Prop. 7</td><td><a href="../chapters/04-sample-complexity.html#prp-fourth-root">here</a></td></tr></tbody>
-</table>
+<table><thead><tr><th>Item</th><th>Claim</th></tr></thead><tbody>
+<tr><td>Prop. 7</td><td><a href="../chapters/04-sample-complexity.html#prp-fourth-root">here</a></td></tr>
+</tbody></table>
 """
 
 REPRODUCIBILITY = """---
@@ -79,7 +79,8 @@ profile of the target; their affinity is $\\mathrm{BC}(\\alpha, \\tau) = \\sum_i
 ::: {#def-gain .claim source="GLLM Def. 2"}
 ## Gain
 For profiles $\\alpha, \\tau$ and grades $g \\in \\mathbb{R}_{>0}^d$ the *gain* is
-$$ \\Lambda(g) = \\Bigl(\\sum_{i=1}^{d} g_i^2\\,\\alpha_i\\Bigr)\\Bigl(\\sum_{i=1}^{d} \\frac{\\tau_i}{g_i^2}\\Bigr). $$ {#eq-gain}
+$$ \\Lambda(g) = \\Bigl(\\sum_{i=1}^{d} g_i^2\\,\\alpha_i\\Bigr)
+\\Bigl(\\sum_{i=1}^{d} \\frac{\\tau_i}{g_i^2}\\Bigr). $$ {#eq-gain}
 :::
 
 ::: {.status .defined claim="def-gain"}
@@ -106,7 +107,8 @@ Put $u_i = 2 \\log g_i$. Then @eq-gain reads
 $$
 \\begin{aligned}
 \\Lambda(u) &= \\sum_{i} e^{u_i} \\alpha_i \\cdot \\sum_{j} e^{-u_j} \\tau_j \\\\
-            &= \\sum_{i,j} \\alpha_i \\tau_j\\, e^{u_i - u_j} \\;\\ge\\; \\Bigl(\\sum_i \\sqrt{\\alpha_i \\tau_i}\\Bigr)^{2}
+            &= \\sum_{i,j} \\alpha_i \\tau_j\\, e^{u_i - u_j}
+  \\;\\ge\\; \\Bigl(\\sum_i \\sqrt{\\alpha_i \\tau_i}\\Bigr)^{2}
 \\end{aligned}
 $$ {#eq-expanded}
 
@@ -125,7 +127,8 @@ Every admissible grade lies within the ball $\\lVert g - 1 \\rVert_2 \\le 1$.
 ::: {#prp-corrected .claim source="GLLM Prop. 6" corrects="prp-printed" uses="def-gain prp-fourth-root"}
 ## Admissible cone
 Every admissible grade lies in the cone
-$$ \\begin{pmatrix} \\cosh t & \\sinh t \\\\ \\sinh t & \\cosh t \\end{pmatrix} \\begin{pmatrix} x \\\\ y \\end{pmatrix}. $$
+$$ \\begin{pmatrix} \\cosh t & \\sinh t \\\\ \\sinh t & \\cosh t \\end{pmatrix}
+\\begin{pmatrix} x \\\\ y \\end{pmatrix}. $$
 :::
 
 ::: {.status .supported claim="prp-corrected"}
@@ -143,6 +146,34 @@ Two square roots, one for each sum.
 :::
 """
 
+SECOND = """# Choosing grades {#sec-choosing}
+
+Which grade, given an uncertain target? We use @prp-fourth-root of @sec-fourth-root, and [@prp-corrected; @eq-gain].
+In running text a long formula may break, as
+$\\log \\Lambda(g) = \\log \\sum_i g_i^2 \\alpha_i + \\log \\sum_i g_i^{-2} \\tau_i
+\\le \\max_i u_i - \\min_i u_i$ does; `gllm_lib.grading.selection.select_with_a_very_long_name` is code.
+
+::: {#cnj-bounded .claim .assumption}
+## Assumption: bounded grades
+Every grade is below $c$, and
+$(\\widehat{a}_1 b_1 c_1 d_1 e_1 f_1 h_1 k_1 l_1 m_1 n_1 p_1 q_1 r_1 s_1 t_1 v_1 w_1 x_1 y_1)$
+does not break.
+:::
+
+::: {#rem-clip .claim}
+Clipping is a projection.
+:::
+
+![A drawn figure, *from a file*.](../figures/gain.svg){#fig-drawn fig-alt="Two curves."}
+"""
+
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
+
+PHOTOGRAPH = """#| label: fig-pixel
+#| fig-cap: A bitmap.
+#| fig-alt: One dark pixel.
+show(pixel)"""
+
 EVIDENCE = (
     '<div class="evidence" data-claim="prp-fourth-root" data-kind="property"><details><summary>property: 200 cases in '
     "0.4 s, 2 of 2 mutants rejected</summary><p>No grades beat the affinity.</p><ul><li><b>near: exponent 0.27</b>: "
@@ -157,7 +188,7 @@ def no_grades_beat_the_affinity(pair, grades=fourth_root_grades):
     assert gain(grades(alpha, tau), alpha, tau) <= affinity(alpha, tau) ** 2 * (1 + 1e-12)'''
 
 FIGURE = """#| label: fig-gain
-#| fig-cap: "Gain along a ray of grades, $\\\\Lambda(t)$, for three targets; the smallest value is the squared affinity (@prp-fourth-root)."
+#| fig-cap: "Gain along a ray of grades, $\\\\Lambda(t)$, for three targets (see @prp-fourth-root)."
 #| fig-alt: "Three convex curves over the exponent t; each has its minimum at one half."
 with figure(height=3.2) as (fig, ax):
     for label, alpha, tau in pairs:
@@ -257,22 +288,42 @@ def write_site(site: Path) -> Path:
     """Write the whole sample book to `site` and return it."""
     write_notebook(site / "chapters/04-sample-complexity.ipynb", sample_cells())
     second = [
-        text(
-            "# Choosing grades {#sec-choosing}\n\nWhich grade, given an uncertain target? We use @prp-fourth-root of "
-            "@sec-fourth-root, and [@prp-corrected; @eq-gain].\n\n::: {#cnj-bounded .claim .assumption}\n## Assumption: "
-            "bounded grades\nEvery grade is below $c$.\n:::\n\n::: {#rem-clip .claim}\nClipping is a projection.\n:::"
-        ),
+        text(SECOND),
         code("#| include: false\nsecret = 1"),
+        code(PHOTOGRAPH, shown({"image/png": PIXEL, "text/plain": "<Figure>"})),
         code("1 + 1", nbformat.v4.new_output("execute_result", data={"text/plain": "2"}, execution_count=1)),
     ]
     write_notebook(site / "chapters/07-choosing-grades.ipynb", second)
     for name, content in {
         "_quarto.yml": QUARTO,
         "index.qmd": INDEX,
+        "figures/gain.svg": plotted(),
         "references.bib": BIBLIOGRAPHY,
         "appendices/claims.qmd": CLAIMS,
         "appendices/reproducibility.qmd": REPRODUCIBILITY,
     }.items():
         (site / name).parent.mkdir(parents=True, exist_ok=True)
         (site / name).write_text(content)
+    return site
+
+
+SMALL_QUARTO = """
+book:
+  title: Small
+  chapters: [index.qmd, chapters/04-sample-complexity.ipynb, chapters/07-choosing-grades.ipynb]
+bibliography: references.bib
+"""
+
+
+def write_small_site(site: Path) -> Path:
+    """Write a book of three short pages, to which a test adds what the renderer refuses."""
+    write_notebook(
+        site / "chapters/04-sample-complexity.ipynb", [text(OPENING), text(STATEMENT.split("::: {.proof}")[0])]
+    )
+    write_notebook(site / "chapters/07-choosing-grades.ipynb", [text("# Choosing grades {#sec-choosing}")])
+    (site / "figures").mkdir()
+    (site / "figures/gain.svg").write_text("<svg></svg>")
+    (site / "_quarto.yml").write_text(SMALL_QUARTO)
+    (site / "index.qmd").write_text("# Small\n")
+    (site / "references.bib").write_text(BIBLIOGRAPHY)
     return site

@@ -20,13 +20,23 @@ dark.addEventListener("change", name);
 name();
 document.querySelector(".bar").append(button);
 
+// a formula in running text that is wider than the page scrolls like a displayed one
+const line = document.getElementById("content").clientWidth;
+for (const formula of document.querySelectorAll('math[display="inline"]')) {
+  if (formula.getBoundingClientRect().width < line - 48 || formula.closest(".scroll")) continue;
+  const region = make("span", { className: "scroll wide", ariaLabel: "Formula" });
+  formula.replaceWith(region);
+  region.append(formula);
+}
+
 // a container that does not scroll need not take the keyboard's focus
 const regions = [...document.querySelectorAll(".scroll")];
 const measure = () => {
   for (const region of regions) {
     const scrolls = region.scrollWidth > region.clientWidth + 1 || region.scrollHeight > region.clientHeight + 1;
-    if (scrolls) { region.tabIndex = 0; region.role = "region"; }
-    else { region.removeAttribute("tabindex"); region.removeAttribute("role"); }
+    region.role = scrolls ? "region" : "group";
+    if (scrolls) region.tabIndex = 0;
+    else region.removeAttribute("tabindex");
   }
 };
 new ResizeObserver(measure).observe(document.body);
