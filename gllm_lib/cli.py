@@ -8,11 +8,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from gllm_lib import __version__
+from gllm_lib import __version__, studies
 from gllm_lib.book import build, lint, scaffold
 from gllm_lib.book.project import PROFILES, open_project, read_notebook, read_registry
 from gllm_lib.book.stage import evidence_by_claim
-from gllm_lib.checks import GllmError
+from gllm_lib.checks import GllmError, InputError
 from gllm_lib.proofs.evidence import as_line
 from gllm_lib.proofs.status import claim_rows
 
@@ -128,13 +128,30 @@ def _study(options: argparse.Namespace) -> None:
     root = open_project().root
     if options.action == "list":
         for name in studies.list_studies(root):
-            print(name)
+            print(f"{name}: {studies.read_plan(root, name).fields['question']}")
         return
     if options.name is None:
-        raise studies.StudyError("name the study; 'gllm study list' prints the names")
+        raise InputError("name the study; 'gllm study list' prints the names")
     if options.action == "run":
-        studies.run(root, options.name, workers=options.workers, treebanks=options.treebanks)
-    print(studies.show(root, options.name) if options.action == "show" else studies.status(root, options.name))
+        given = {"treebanks": options.treebanks} if options.treebanks else {}
+        studies.run(root, options.name, workers=options.workers, **given)
+    if options.action == "show":
+        _show_study(studies.load(root, options.name))
+    state = studies.status(root, options.name)
+    print(f"{state.study}: {state.done} of {state.planned} runs recorded, {state.minutes:.1f} minutes of computing")
+    for cell, seed in state.missing[:10]:
+        print(f"    to run: {cell}, seed {seed}")
+
+
+def _show_study(study: studies.Study) -> None:
+    fields = study.plan.fields
+    print(f"{study.plan.name}, plan {study.plan.sha256[:12]}\n{fields['question']}")
+    for title in ("contrasts", "predictions", "smallest_effect", "exclusion", "stopping"):
+        told = fields[title] if isinstance(fields[title], list) else [fields[title]]
+        print(f"\n{title.replace('_', ' ')}:")
+        for line in told:
+            print(f"    {line if isinstance(line, str) else json.dumps(line, ensure_ascii=False)}")
+    print()
 
 
 def _relative(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import shutil
 import subprocess
@@ -57,7 +58,9 @@ def verify(project: Project, label: str, profile: str = "default") -> list[dict[
     """Execute a claim's chapter up to that claim's last check and return the evidence records of the claim."""
     registry = read_registry(project)
     if label not in registry.claims:
-        raise BookError(f"no chapter states {label}; 'gllm claims' lists the labels")
+        near = difflib.get_close_matches(label, registry.claims, n=1)
+        hint = f"did you mean {near[0]}?" if near else "'gllm claims' lists the labels"
+        raise BookError(f"no chapter states {label}; {hint}")
     declared = registry.evidence_of[label]
     if not declared:
         raise BookError(f"{label} declares no evidence: there is nothing to verify")

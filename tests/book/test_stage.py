@@ -1,0 +1,121 @@
+"""The staged folder: outputs in place, inline values filled, a computed status under each claim, tables made."""
+
+import json
+
+import pytest
+
+from gllm_lib.book.project import BookError, read_registry
+from gllm_lib.book.run import run_chapters
+from gllm_lib.book.stage import stage, with_status
+from gllm_lib.proofs.status import Status
+from tests.book.conftest import CELLS, replaced, write_notebook
+
+
+def staged(project, runs=None, profile="smoke"):
+    registry = read_registry(project)
+    if runs is None:
+        runs = run_chapters(project, project.notebooks, profile, registry, quiet=True)
+    return stage(project, runs, registry, profile)
+
+
+def sources_of(site):
+    return ["".join(c["source"]) for c in json.loads((site / "chapters" / "01-first.ipynb").read_text())["cells"]]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    from tests.book.conftest import QUARTO, SOURCES
+
+    root = tmp_path_factory.mktemp("staged")
+    (root / "chapters").mkdir()
+    (root / "_quarto.yml").write_text(QUARTO)
+    (root / "index.qmd").write_text("# Preface {.unnumbered}\n")
+    (root / "references.bib").write_text("")
+    (root / "chapters" / "sources.toml").write_text(SOURCES)
+    blocks = [f'::: {{.generated what="{what}"}}\nwaiting\n:::\n' for what in TABLES]
+    (root / "chapters" / "A-claims.qmd").write_text("# Claims\n\nBefore.\n\n" + "\n".join(blocks) + "\nAfter.\n")
+    refuted = (
+        "markdown",
+        '::: {#rem-printed .claim .refuted source="new"}\n## Printed\nAll $x < 4$.\n:::\n\n'
+        '::: {#rem-mended .claim source="new" corrects="rem-printed"}\n## Mended\nAll $x < 5$.\n:::',
+    )
+    witness = (
+        "code",
+        '@evidence("rem-printed", kind="counterexample", mutants={"mended": {"below": 5}})\n'
+        'def four_is_not(below=4):\n    """4 is not below 4."""\n    assert not 4 < below',
+    )
+    write_notebook(root / "chapters" / "01-first.ipynb", (*CELLS, refuted, witness))
+    from gllm_lib.book.project import open_project
+
+    return staged(open_project(root))
+
+
+TABLES = ("claims-by-chapter", "claims-by-source", "open-items", "errata", "runs", "versions")
+
+
+def test_inline_values_and_status_are_in_place(site):
+    sources = sources_of(site)
+    assert any("There were 5 draws; see @prp-small." in source for source in sources)
+    claim = next(source for source in sources if "#prp-small" in source)
+    assert '::: {.status .supported claim="prp-small"}\n**supported (property)**' in claim
+    assert "1 check run, 1 mutant rejected" in claim
+
+
+def test_the_overrides_of_a_small_size_are_shown(site):
+    cells = json.loads((site / "chapters" / "01-first.ipynb").read_text())["cells"]
+    (shown,) = [c for c in cells if "injected-parameters" in c["metadata"].get("tags", [])]
+    assert "".join(shown["source"]) == "# smoke size\ncases = 5"
+
+
+def test_the_notebook_carries_its_facts_and_executes_nothing_again(site):
+    notebook = json.loads((site / "chapters" / "01-first.ipynb").read_text())
+    assert {"seconds", "machine", "versions", "profile"} <= set(notebook["metadata"]["gllm"])
+    assert "enabled: false" in (site / "_quarto.yml").read_text()
+
+
+def test_generated_tables_replace_their_blocks(site):
+    text = (site / "chapters" / "A-claims.qmd").read_text()
+    assert "waiting" not in text
+    assert "Before." in text
+    assert "After." in text
+    assert "| @prp-small Small | GLLM Def. 1 | supported (property) | property; 1 mutants rejected |" in text
+    assert "No item is open." in text
+    assert "Counterexample: 4 is not below 4." in text
+    assert "Corrected: @rem-mended Mended (stated)" in text
+    assert "| 01-first |" in text
+    assert "| numpy |" in text
+
+
+def test_an_unknown_table_is_an_error(small):
+    (small.root / "chapters" / "A-claims.qmd").write_text('# A\n\n::: {.generated what="graph"}\n:::\n')
+    with pytest.raises(BookError, match="nothing is generated for what='graph'"):
+        staged(small, runs={})
+
+
+def test_a_chapter_that_was_not_executed_says_so(small):
+    text = "\n".join(sources_of(staged(small, runs={})))
+    assert "Not executed" in text
+    assert "**stated**" in text
+
+
+def test_a_figure_cell_without_output_is_an_error(small):
+    cells = replaced('told = f"{cases} draws"\nprint(told)', '#| label: fig-a\ntold = f"{cases} draws"')
+    write_notebook(small.notebook_path("01-first"), cells)
+    with pytest.raises(BookError, match="cell 7: fig-a displayed nothing"):
+        staged(small)
+
+
+def test_an_error_leaves_the_previous_site(small):
+    site = staged(small, runs={})
+    before = sources_of(site)
+    (small.root / "chapters" / "A-claims.qmd").write_text('# A\n\n::: {.generated what="graph"}\n:::\n')
+    with pytest.raises(BookError):
+        staged(small, runs={})
+    assert sources_of(site) == before
+
+
+def test_status_follows_the_block_it_is_for():
+    proved = Status("proved", "", (), "exact")
+    text = 'a\n\n::: {#prp-a .claim source="new"}\n## A\nx\n:::\n\nb'
+    lines = with_status(text, {"prp-a": proved}, {"prp-a": []}).splitlines()
+    assert lines.index(":::") < lines.index('::: {.status .proved claim="prp-a"}') < lines.index("b")
