@@ -1,0 +1,209 @@
+"""The rendered book in a browser, opened from disk: narrow and wide, light and dark, by keyboard, without a network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gllm_lib.book.render import render
+from tests.book.sample_site import write_site
+
+pytestmark = pytest.mark.browser
+
+FIRST = "chapters/04-sample-complexity.html"
+
+CONTRAST = """() => {
+  const canvas = new OffscreenCanvas(1, 1).getContext("2d", {willReadFrequently: true});
+  const rgba = (css) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = css; canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data]; };
+  const luminance = (css) => { const [r, g, b] = rgba(css).slice(0, 3).map((c) => { c /= 255;
+    return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; }); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+  const behind = (e) => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor;
+    if (rgba(c)[3] > 0) return c; } return "white"; };
+  const poor = [];
+  for (const e of document.querySelectorAll("body *")) {
+    const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+    if (!own || e.closest("svg, annotation, script, .skip") || !e.checkVisibility({opacityProperty: true})) continue;
+    const a = luminance(getComputedStyle(e).color), b = luminance(behind(e));
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) poor.push([e.className || e.tagName, e.textContent.trim().slice(0, 30), ratio]);
+  }
+  return poor;
+}"""
+
+
+@pytest.fixture(scope="module")
+def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("book")
+    render(write_site(folder / "site"), folder / "_book")
+    return folder / "_book"
+
+
+@pytest.fixture
+def opened(browser: Any, book: Path) -> Iterator[Any]:
+    """A function that opens a page of the book; afterwards no console error and no network request may have come."""
+    pages: dict[Any, Any] = {}
+    troubles: list[str] = []
+
+    def noted(request: Any) -> None:
+        if not request.url.startswith(("file:", "data:")):
+            troubles.append(request.url)
+
+    def open_page(name: str, width: int = 1280, scheme: str = "light", **options: Any) -> Any:
+        key = (width, scheme, str(options))
+        if key not in pages:
+            context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme, **options)
+            pages[key] = page = context.new_page()
+            page.on("request", noted)
+            page.on("console", lambda message: troubles.append(message.text) if message.type == "error" else None)
+            page.on("pageerror", lambda error: troubles.append(str(error)))
+        pages[key].goto((book / name).as_uri())
+        return pages[key]
+
+    yield open_page
+    for page in pages.values():
+        page.context.close()
+    assert troubles == []
+
+
+def names(book: Path) -> list[str]:
+    return sorted(path.relative_to(book).as_posix() for path in book.rglob("*.html"))
+
+
+@pytest.mark.parametrize("javascript", [True, False])
+@pytest.mark.parametrize("width", [360, 768, 1280])
+def test_no_page_is_wider_than_the_window(opened: Any, book: Path, width: int, javascript: bool) -> None:
+    for name in names(book):
+        page = opened(name, width, java_script_enabled=javascript)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+        shown = page.locator("h1").bounding_box()
+        assert shown["x"] >= 0
+        assert shown["x"] + shown["width"] <= width
+
+
+def test_what_is_wider_scrolls_by_keyboard(opened: Any) -> None:
+    page = opened(FIRST, 360)
+    regions = page.locator(".scroll").evaluate_all(
+        "all => all.map(e => [e.scrollWidth > e.clientWidth + 1, e.tabIndex, e.role, e.ariaLabel])"
+    )
+    wide = [region for region in regions if region[0]]
+    assert len(wide) >= 4
+    assert all(tab == 0 and role == "region" and label for _, tab, role, label in wide)
+    assert all(tab == -1 for scrolls, tab, _, _ in regions if not scrolls)
+    formula = page.locator("#eq-wide .scroll")
+    formula.focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("document.querySelector('#eq-wide .scroll').scrollLeft > 0")
+
+
+def test_without_scripts_every_region_takes_the_focus(opened: Any) -> None:
+    text = opened(FIRST, 360, java_script_enabled=False).content()
+    assert text.count('class="scroll') == text.count('tabindex="0"') > 8
+
+
+def test_a_formula_that_cannot_break_scrolls_in_its_line(opened: Any) -> None:
+    page = opened("chapters/07-choosing-grades.html", 360)
+    assert page.locator(".wide math").count() == 1
+    assert page.locator(".wide").evaluate("e => e.scrollWidth > e.clientWidth")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_from_its_page(opened: Any, book: Path, scheme: str) -> None:
+    for name in names(book):
+        page = opened(name, scheme=scheme)
+        assert page.evaluate(CONTRAST) == [], name
+    page.add_style_tag(content="p { color: light-dark(#888, #666) !important }")
+    assert page.evaluate(CONTRAST) != []
+
+
+def test_figures_follow_the_page(opened: Any) -> None:
+    def colours(page: Any) -> list[str]:
+        found = page.locator("#fig-gain text").first.evaluate(
+            "e => [getComputedStyle(e).fill, getComputedStyle(document.body).color]"
+        )
+        return list(found)
+
+    light, dark = colours(opened(FIRST)), colours(opened(FIRST, scheme="dark"))
+    assert light[0] == light[1]
+    assert dark[0] == dark[1]
+    assert light != dark
+
+
+def test_the_switch_is_kept_from_page_to_page(opened: Any, book: Path) -> None:
+    page = opened(FIRST)
+    before = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.get_by_role("button", name="Dark page").click()
+    after = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert after != before
+    page.goto((book / "index.html").as_uri())
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == after
+    assert page.get_by_role("button", name="Light page").count() == 1
+
+
+def test_the_first_key_leads_to_the_text(opened: Any) -> None:
+    page = opened(FIRST)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the text"
+    assert page.evaluate("document.activeElement.getBoundingClientRect().left") >= 0
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "content"
+
+
+def test_landmarks_and_language(opened: Any, book: Path) -> None:
+    for name in names(book):
+        page = opened(name)
+        assert page.evaluate("document.documentElement.lang") == "en-GB"
+        assert page.locator("main").count() == page.locator("h1").count() == 1
+        levels = page.locator("h1, h2, h3, h4").evaluate_all("all => all.map(e => Number(e.tagName[1]))")
+        assert all(after - before <= 1 for before, after in pairwise(levels)), name
+        unnamed = page.locator("nav").evaluate_all("all => all.filter(e => !e.ariaLabel).length")
+        assert unnamed == 0
+
+
+def test_the_contents_open_on_a_phone(opened: Any) -> None:
+    page = opened(FIRST, 360)
+    assert not page.locator("#sidebar").is_visible()
+    page.get_by_role("link", name="Contents", exact=True).click()
+    assert page.get_by_role("link", name="7 Choosing grades").first.is_visible()
+
+
+def test_a_claim_is_found_by_its_name(opened: Any) -> None:
+    page = opened(FIRST)
+    page.get_by_role("searchbox").fill("proposition fourth")
+    page.get_by_role("link", name="Proposition 4.1").first.click()
+    page.wait_for_url("**/04-sample-complexity.html#prp-fourth-root")
+    page.get_by_role("searchbox").fill("nothing of the kind")
+    assert page.get_by_text("Nothing by that name.").is_visible()
+
+
+def test_code_is_copied(opened: Any) -> None:
+    page = opened(FIRST, permissions=["clipboard-read", "clipboard-write"])
+    page.locator(".parameters .code").hover()
+    page.locator(".parameters .copy").click()
+    page.get_by_text("Copied").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == "cases = 200\nseed = 4"
+
+
+def test_mathematics_is_laid_out(opened: Any) -> None:
+    page = opened(FIRST)
+    sizes = page.locator('math[display="block"]').evaluate_all("all => all.map(e => e.getBoundingClientRect().height)")
+    assert len(sizes) >= 6
+    assert min(sizes) > 15
+    rows = page.locator("#eq-expanded mtr").evaluate_all("all => all.map(e => e.getBoundingClientRect().top)")
+    assert rows[1] > rows[0] + 20
+    left, right = page.locator("#eq-gain mo").evaluate_all(
+        "all => all.filter(e => '()'.includes(e.textContent)).slice(-2).map(e => e.getBoundingClientRect().height)"
+    )
+    assert left == pytest.approx(right, rel=0.05)
+
+
+def test_paper_shows_the_text_alone(opened: Any) -> None:
+    page = opened(FIRST)
+    page.emulate_media(media="print")
+    assert not page.locator("#sidebar").is_visible()
+    assert not page.locator(".bar").is_visible()
+    assert page.locator(".claim").first.is_visible()
