@@ -27,6 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except BrokenPipeError:
         return 0
+    except KeyboardInterrupt:
+        print("gllm: interrupted; what was finished is kept", file=sys.stderr)
+        return 130
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -13,12 +13,13 @@ import json
 import os
 import platform
 import re
+import signal
 import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,8 @@ PROLOGUE = "import warnings as _w; _w.filterwarnings('error', module=r'gllm_lib(
 EPILOGUE = "__import__('gllm_lib.book.trace', fromlist=['trace']).trace()"
 
 Progress = Callable[[int], object]
+
+_kernels: set[int] = set()  # process ids of the kernels now running
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,12 @@ def run_chapters(
                 bar.write(f"{name}: {runs[name].facts['seconds']:.0f} s")  # type: ignore[union-attr]
 
         with ThreadPoolExecutor(max_workers=workers) as pool:
-            list(pool.map(one, stale))
+            try:
+                list(pool.map(one, stale))
+            except KeyboardInterrupt:
+                pool.shutdown(wait=False, cancel_futures=True)
+                _kill_kernels()
+                raise
     if failures:
         raise BookError("\n\n".join(str(failures[name]) for name in stale if name in failures))
     return {name: run for name, run in runs.items() if run is not None}
@@ -260,17 +268,28 @@ async def _client(project: Project, chapter: str, profile: str) -> AsyncIterator
         manager = AsyncKernelManager(connection_file=f"{folder}/kernel.json", **wire)
         manager._kernel_spec = KernelSpec(argv=argv, display_name="Python 3", language="python")
         client = NotebookClient(v4.new_notebook(), km=manager, timeout=CELL_SECONDS[profile])
-        setup = client.async_setup_kernel(cwd=str(project.root / "chapters"), env=_environment(project, chapter))
+        folder_and_variables = {"cwd": str(project.root / "chapters"), "env": _environment(project, chapter)}
+        setup = client.async_setup_kernel(cleanup_kc=True, **folder_and_variables)
         try:
             await setup.__aenter__()
         except RuntimeError as error:
             raise BookError(
                 f"{chapter}: its kernel did not start: {error}; try again on a less busy machine"
             ) from error
+        process = getattr(manager.provisioner, "pid", None) or 0
+        _kernels.add(process)
         try:
             yield client
         finally:
+            _kernels.discard(process)
             await setup.__aexit__(None, None, None)
+
+
+def _kill_kernels() -> None:
+    """End every kernel at once, so that an interrupted build does not wait for its cells."""
+    for process in _kernels - {0}:
+        with suppress(OSError):
+            os.kill(process, signal.SIGKILL)
 
 
 def _environment(project: Project, chapter: str) -> dict[str, str]:

@@ -67,7 +67,7 @@ def test_claims_before_and_after_a_build(inside, capsys):
 
 def test_verify_shows_the_checks_of_one_claim(inside, capsys):
     assert main(["verify", "prp-small"]) == 0
-    assert "at_most_four: property: 20 cases" in capsys.readouterr().out
+    assert "at_most_four: property: 5 cases" in capsys.readouterr().out
     assert main(["verify", "prp-smell"]) == 1
     assert "did you mean prp-small" in capsys.readouterr().err
 
