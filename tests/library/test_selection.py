@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 from gllm_lib.checks import InputError, InputTypeError
-from gllm_lib.grading import Selection, affinity, gain, geometric_profiles, log_gain, select
+from gllm_lib.grading import Selection, affinity, fourth_root_grades, gain, geometric_profiles, log_gain, select
 from gllm_lib.proofs.strategies import profile_pairs
 
 EPS = np.finfo(float).eps
@@ -103,6 +103,19 @@ def test_selection_agrees_with_exact_rationals_where_weights_are_close(pair, cli
     found = select(*pair, clip)
     assert found.g == pytest.approx(grades, rel=48 * EPS, abs=0.0)
     assert found.gain == pytest.approx(value, rel=48 * EPS, abs=0.0)
+
+
+@pytest.mark.parametrize("clip", [None, 2.0, 1e10, 1e100, 1e161, 1e300])
+def test_the_smallest_doubles_are_ordinary_weights(clip):
+    least = 5e-324
+    pair = np.array([1.0, least, 1e-200]), np.array([least, 1.0, 1e-250])
+    grades, value, _ = exact_selection(*pair, 1e300 if clip is None else clip)
+    found = select(*pair, clip)
+    assert found.g == pytest.approx(grades, rel=48 * EPS, abs=0.0)
+    assert found.gain == pytest.approx(value, rel=48 * EPS, abs=least)  # a gain of 2e-323 has two digits itself
+    assert found.kkt_residual <= 8 * EPS
+    if clip is None:
+        assert fourth_root_grades(*pair) == pytest.approx(grades, rel=48 * EPS, abs=0.0)
 
 
 @pytest.mark.parametrize("cell", TABLE)
