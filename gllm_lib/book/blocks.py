@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from gllm_lib.book.highlight import highlight
 from gllm_lib.book.numbering import (
     WORDS,
     Label,
@@ -168,7 +169,8 @@ class _Dresser:
             head += [SPACE, span("name", [text("("), *title, text(")")])] if label.name else []
         if pairs.get("source"):
             head += [SPACE, span("source", [text(pairs["source"])])]
-        foot = self._relations(identifier, pairs)
+        label_line = node("Plain", [node("Code", ["", ["label"], []], identifier)])
+        foot = [label_line, *self._relations(identifier, pairs)]
         word = ""
         if identifier in self.statuses:
             status = self.statuses[identifier]
@@ -177,9 +179,7 @@ class _Dresser:
         kind = label.called.split("\u00a0")[0].lower()
         shown = [name for name in classes if name not in ("claim", kind, word)]
         body = [div("claim-head", [node("Plain", head)]), *item["c"][1]]
-        return div(
-            " ".join(["claim", kind, word, *shown]), [*body, *([div("claim-foot", foot)] if foot else [])], identifier
-        )
+        return div(" ".join(["claim", kind, word, *shown]), [*body, div("claim-foot", foot)], identifier)
 
     def _relations(self, identifier: str, pairs: Mapping[str, str]) -> list[Node]:
         """Return the lines that tie a claim to others: what it corrects, what corrects it, what it uses."""
@@ -235,6 +235,8 @@ class _Dresser:
         if "called" not in item:
             raise self._error(f"{identifier}: the label of a figure starts with fig-")
         _, caption, blocks = item["c"]
+        if any(inner["t"] == "RawInline" and 'class="plot' in inner["c"][1] for inner in walk(blocks)):
+            blocks = [scroll("Figure", blocks, "plot-frame")]
         return self._figure_element(identifier, item["called"], caption[1][0]["c"] if caption[1] else [], blocks)
 
     def _table(self, item: Node) -> Node | list[Node]:
@@ -276,11 +278,11 @@ class _Dresser:
         ]
 
     def _codeblock(self, item: Node) -> Node:
-        (identifier, classes, pairs), code = item["c"]
+        (_, classes, _), code = item["c"]
         output = "output" in classes
-        if output:
-            classes = ["text", *classes]
-        block = node("CodeBlock", [identifier, classes, pairs], code)
+        language = next((name for name in classes if name not in ("output", "stdout", "stderr")), "")
+        marked = highlight(code) if language == "python" else html.escape(code, quote=False)
+        block = raw(f'<pre><code class="{" ".join(classes)}">{marked}</code></pre>')
         return div("code output" if output else "code", [scroll("Output" if output else "Code", [block])])
 
     def _code(self, item: Node) -> Node:
@@ -296,8 +298,8 @@ class _Dresser:
             if not re.search(r'\balt="[^"]+"', tag):
                 raise self._error(f"an image without alt text: {tag[:80]}")
         if 'class="plot' in content[:600] or 'class="card"' in content[:600]:
-            return div("scroll plot-frame", [item], tabindex="0", role="region", aria_label="Figure")
-        if content.lstrip().startswith("<table") or (item["c"][0] == "html" and "</table>" in content):
+            return scroll("Figure", [item], "plot-frame")
+        if "<table" in content and "</table>" in content:
             return scroll("Table", [item])
         return item
 
@@ -328,6 +330,6 @@ def raw(content: str) -> Node:
     return node("RawBlock", "html", content)
 
 
-def scroll(name: str, blocks: list[Node]) -> Node:
+def scroll(name: str, blocks: list[Node], classes: str = "") -> Node:
     """Return a region that scrolls sideways by itself, reachable by keyboard and named."""
-    return div("scroll", blocks, tabindex="0", role="region", aria_label=name)
+    return div(f"scroll {classes}", blocks, tabindex="0", role="region", aria_label=name)

@@ -53,14 +53,18 @@ class Layout:
         }
         if first:
             values |= {"subtitle": str(self.book.get("subtitle", "")), "author": authors(self.book.get("author"))}
-            values |= {"cover": "yes", "contents": raw(self.chapters(page))}
+            values |= {"cover": "cover", "contents": raw(self.chapters(page, skip=page))}
+            if title != book:  # a preface follows a title page
+                values |= {"cover": "preface", "booktitlepage": "yes"}
         return values
 
-    def chapters(self, current: Page) -> str:
-        """Return the list of parts and chapters as HTML, seen from one page."""
+    def chapters(self, current: Page, skip: Page | None = None) -> str:
+        """Return the list of parts and chapters as HTML, seen from one page, without the page to skip."""
         rows, part = [], ""
         for source in self.sources:
             page = source.page
+            if page == skip:
+                continue
             if page.part != part:
                 rows.append(f'</ol><p class="part">{html.escape(page.part)}</p><ol>' if page.part else "</ol><ol>")
                 part = page.part

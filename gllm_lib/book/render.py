@@ -199,7 +199,17 @@ def _write(source: Source, book: Book, layout: Layout, bibliography: list[Path],
         elif value:
             values[key] = node("MetaString", value)
     tree = {"pandoc-api-version": _api_version(), "meta": values, "blocks": blocks}
-    arguments = ["-f", "json", "-t", "html5", "--mathml", "--toc", "--toc-depth=3", "--wrap=none"]
+    arguments = [
+        "-f",
+        "json",
+        "-t",
+        "html5",
+        "--mathml",
+        "--toc",
+        "--toc-depth=3",
+        "--wrap=none",
+        "--syntax-highlighting=none",
+    ]
     arguments += ["--template", str(ASSETS / "page.html")]
     if cites:
         arguments += ["--citeproc", *(f"--bibliography={path}" for path in bibliography)]

@@ -46,9 +46,11 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-def pages() -> list[str]:
+def pages() -> tuple[str, str]:
     """Return the page colours of the stylesheet: light and dark."""
-    return re.findall(r"--page:\s*(#[0-9a-f]{6})", (ASSETS / "book.css").read_text())
+    found = re.search(r"--page:\s*light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\)", (ASSETS / "book.css").read_text())
+    assert found
+    return found[1], found[2]
 
 
 # Machado, Oliveira and Fernandes (2009), full strength, on linear light
@@ -73,14 +75,14 @@ def test_contrast_of_known_pairs() -> None:
 
 
 def test_the_stylesheet_names_a_light_and_a_dark_page() -> None:
-    light, dark = sorted(set(pages()), reverse=True)
+    light, dark = pages()
     assert contrast(light, "#000000") > 15
     assert contrast(dark, "#ffffff") > 15
 
 
 @pytest.mark.parametrize("colour", [*PALETTE, *ramp(9)])
 def test_data_colours_are_legible_on_both_pages(colour: str) -> None:
-    assert {page: contrast(colour, page) >= 3 for page in pages()} == dict.fromkeys(pages(), True)
+    assert min(contrast(colour, page) for page in pages()) >= 3
 
 
 @pytest.mark.parametrize("deficiency", DEFICIENCIES)

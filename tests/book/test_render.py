@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from gllm_lib.book.highlight import highlight
 from gllm_lib.book.layout import authors, facts_line
 from gllm_lib.book.mathml import mend
 from gllm_lib.book.pages import RenderError, cell_options, inline_svg, latex_body, merged_streams
@@ -365,6 +366,27 @@ def test_pieces_of_a_notebook() -> None:
         [{**stream, "text": ["a", "b"]}, {**stream, "text": "c"}, {**stream, "name": "stderr", "text": "d"}]
     )
     assert [output["text"] for output in joined] == ["abc", "d"]
+
+
+def test_code_is_marked_by_kind() -> None:
+    text = highlight('@evidence("x")\ndef f(x: int):  # why <\n    return x.max() @ max(1, "é")\n')
+    assert re.sub("<[^>]+>", "", text) == html.escape(
+        '@evidence("x")\ndef f(x: int):  # why <\n    return x.max() @ max(1, "é")\n', quote=False
+    )
+    assert re.findall(r'<span class="(\w+)">([^<]+)</span>', text) == [
+        ("at", "@"),
+        ("at", "evidence"),
+        ("st", '"x"'),
+        ("kw", "def"),
+        ("fu", "f"),
+        ("bu", "int"),
+        ("co", "# why &lt;"),
+        ("kw", "return"),
+        ("bu", "max"),
+        ("dv", "1"),
+        ("st", '"é"'),
+    ]
+    assert highlight("x = (1 <") == "x = (1 &lt;"
 
 
 def test_lines_about_people_and_runs() -> None:
