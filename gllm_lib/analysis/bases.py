@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from gllm_lib.analysis.probes import Array, Moments, matrix, ridge_each
 from gllm_lib.checks import InputError
 
-EXHAUSTED = 1e-8  # singular values below this share of the factor's largest are rounding, not annotation
+EXHAUSTED = 1e-6  # singular values below this share of the factor's largest are rounding, not annotation
 RESIDUAL = -1  # the level of columns that no level owns
 
 
@@ -126,18 +126,29 @@ def _take(parts: Sequence[Array], schedule: Sequence[tuple[int, int]], each: int
     d = len(parts[0])
     owned = [np.zeros((d, 0)) for _ in parts]
     taken = np.zeros((d, 0))
-    floor = [EXHAUSTED * np.linalg.norm(part, 2) for part in parts]
+    floor = [EXHAUSTED * _leading(part, 0.0, 1)[1] for part in parts]
     for number, wanted in schedule:
         room = min(wanted, each - owned[number].shape[1], d - taken.shape[1])
         if room <= 0 or floor[number] == 0:
             continue
         residual = parts[number] - taken @ (taken.T @ parts[number])
-        left, singular, _ = np.linalg.svd(residual, full_matrices=False)
-        new = left[:, : min(room, int((singular > floor[number]).sum()))]
+        new, _ = _leading(residual, floor[number], room)
         new = np.linalg.qr(new - taken @ (taken.T @ new))[0]  # a small singular value loses orthogonality to rounding
         owned[number] = np.hstack([owned[number], new])
         taken = np.hstack([taken, new])
     return owned
+
+
+def _leading(factor: Array, floor: float, count: int) -> tuple[Array, float]:
+    """Return at most `count` left singular directions whose singular value exceeds `floor`, and the largest value.
+
+    By the eigenvectors of the small Gram matrix: LAPACK's divide-and-conquer SVD does not converge on some factors with
+    collinear columns.
+    """
+    values, vectors = np.linalg.eigh(factor.T @ factor)
+    singular = np.sqrt(np.maximum(values[::-1], 0.0))
+    kept = min(count, int((singular > floor).sum()))
+    return factor @ vectors[:, ::-1][:, :kept] / singular[:kept], float(singular[0])
 
 
 def _filled(owned: Sequence[Array], covariance: Array, each: int) -> LevelBasis:

@@ -96,8 +96,8 @@ def pooled(parts: Sequence[Moments]) -> Moments:
 def ridge(sample: Moments, penalties: ArrayLike, intercept: bool = True) -> Array:
     """Return ridge weights for every penalty, shape (p, d, k), from one eigendecomposition shared by all outputs.
 
-    A penalty is in units of the mean coordinate variance: it is multiplied by tr(Sigma) / d. With `intercept` x and y are
-    centred first; without it the fit goes through the origin, as the class of GLLM Def. 3 does.
+    A penalty is in units of the mean coordinate variance: it is multiplied by tr(Sigma) / d. With `intercept` x and y
+    are centred first; without it the fit goes through the origin, as the class of GLLM Def. 3 does.
     """
     grid = positive(
         "penalties", np.atleast_1d(np.asarray(penalties)), "a penalty of 0 leaves dead directions undefined"

@@ -1,0 +1,86 @@
+"""The English study: energy profiles of MiniLM on two treebanks, with nulls, orders, intervals and arms (GLLM Sec. 7).
+
+A run is one division of a corpus into documents for the basis, the penalty, the two profile halves and held-out
+scoring. Records hold numbers only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gllm_lib.analysis.bases import level_basis
+from gllm_lib.analysis.probes import data_profile
+from gllm_lib.checks import FileError, InputError
+from gllm_lib.corpora.annotated import AnnotatedCorpus
+from gllm_lib.corpora.treebank import read_treebank
+from gllm_lib.studies import english_measures as report
+from gllm_lib.studies.division import MULTI_CLASS, divided, factors_of, named_bases
+from gllm_lib.studies.encoder import encoded_corpus, encoder_folder
+from gllm_lib.studies.plan import Plan
+from gllm_lib.studies.run import Job
+
+
+def prepare(plan: Plan, root: Path, *, treebanks: str | Path | None = None) -> dict[str, dict[str, str]]:
+    """Check the folder of treebanks and the encoder, encode what is not cached; returns where each cell's input is.
+
+    Raises InputError without `treebanks`, FileError for a folder without the corpora, MissingEncoderError without the
+    encoder's packages.
+    """
+    if treebanks is None:
+        raise InputError(
+            "this study reads treebanks that the project does not hold; pass treebanks=DIR (--treebanks DIR), a folder "
+            "with the Universal Dependencies files en_gum-ud-*.conllu and en_ewt-ud-*.conllu"
+        )
+    folder = Path(treebanks)
+    if not folder.is_dir():
+        raise FileError(f"{folder} is no folder; give the one with the CoNLL-U files")
+    encoder_folder()
+    found = {}
+    for cell in plan.fields["cells"]:
+        corpus = _corpus(str(folder), cell["pattern"], cell["corpus"])
+        starts = np.flatnonzero(np.diff(corpus.sentence, prepend=-1))
+        sentences = [list(words) for words in np.split(np.array(corpus.tokens, dtype=object), starts[1:])]
+        vectors, key = encoded_corpus(sentences, root / "build" / "encodings", progress=True)
+        path = str(getattr(vectors, "filename", ""))
+        found[cell["id"]] = {"treebanks": str(folder), "encoding": path, "words_sha256": key}
+    return found
+
+
+@lru_cache(maxsize=2)
+def _corpus(folder: str, pattern: str, name: str) -> AnnotatedCorpus:
+    return read_treebank(folder, pattern, name=name)
+
+
+def measure(job: Job, inputs: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
+    """Make one run: divide, probe, build the bases, and report every registered quantity as plain numbers."""
+    given, settings = inputs[job.cell["id"]], job.settings
+    corpus = _corpus(given["treebanks"], job.cell["pattern"], job.cell["corpus"])
+    vectors = np.load(given["encoding"], mmap_mode="r", allow_pickle=False)
+    division = divided(corpus, vectors, job.seed)
+    factors = factors_of(division)
+    own = {
+        name: level_basis(factors.without(corpus.targets[name].own), factors.covariance)
+        for name in division.outputs.scalars
+    }
+    own |= {name: level_basis(factors.decoding, factors.covariance) for name in MULTI_CLASS}
+    named = named_bases(factors, job.seed)
+    tau = {name: data_profile(division.of("half_a", "half_b"), basis.vectors, True) for name, basis in own.items()}
+    values = {
+        "corpus": report.corpus_facts(division, given["words_sha256"]),
+        "targets": report.target_facts(division),
+        "primary": report.primary(division, own, tau, settings, job.seed),
+        "short": report.short_levels(division, factors, settings),
+        "bases": report.by_basis(division, named, settings),
+        "nulls": report.shuffled_nulls(division, own, named, settings, job.seed),
+        "penalty_path": report.penalty_path(division, own, tau, named["pca"]),
+        "arms": report.ladder(division, own, tau, settings, job.seed),
+        "half_samples": report.half_sampled(division, own, tau, settings, job.seed),
+    }
+    if job.seed in settings["bootstrap_seeds"]:
+        values["bootstrap"] = report.bootstrapped(division, own, tau, settings, job.seed)
+    return values
