@@ -295,7 +295,7 @@ class _Dresser:
         if form in ("tex", "latex"):
             raise self._error(f"raw TeX would vanish: {content[:60]!r}; put formulas between $$ and $$")
         for tag in re.findall(r"<img\b[^>]*>", content):
-            if not re.search(r'\balt="[^"]+"', tag):
+            if not re.search(r"""\balt=(["'])(?!\1)""", tag):
                 raise self._error(f"an image without alt text: {tag[:80]}")
         if 'class="plot' in content[:600] or 'class="card"' in content[:600]:
             return scroll("Figure", [item], "plot-frame")

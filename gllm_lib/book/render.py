@@ -230,7 +230,8 @@ def check_links(out: Path, targets: list[PurePosixPath]) -> None:
     """Raise RenderError for a link inside the book that leads nowhere, or an identifier used twice on a page."""
     identifiers, links = {}, []
     for target in targets:
-        content = re.sub(r"<script.*?</script>", "", (out / target).read_text(encoding="utf-8"), flags=re.DOTALL)
+        content = (out / target).read_text(encoding="utf-8")
+        content = re.sub(r"<(script|pre|code)\b.*?</\1>", "", content, flags=re.DOTALL)
         found = re.findall(r'\sid="([^"]+)"', content)
         twice = sorted({name for name in found if found.count(name) > 1}) if len(found) > len(set(found)) else []
         if twice:
