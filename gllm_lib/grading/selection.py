@@ -5,9 +5,10 @@ and Up those at the clip. The share of the coordinates in between cancels from t
 
     kappa^4 = (tau(Lo) + clip^2 tau(Up)) / (alpha(Lo) + alpha(Up) / clip^2),
 
-and left minus right grows with kappa. So one sort of s, sums over its beginnings and ends, and a bisection over the
-kappas at which a coordinate enters or leaves give Lo and Up; then kappa is the closed form. Sums are of positive terms
-and are never subtracted, and only square roots of weights meet: no weight is too small beside another.
+and as kappa grows its left side overtakes its right side once. So one sort of s, sums over its beginnings and ends, and
+a bisection over the kappas at which a coordinate enters or leaves give Lo and Up; then kappa is the closed form. Sums
+are of positive terms and are never subtracted, and only square roots of weights meet: no weight is too small beside
+another.
 """
 
 from __future__ import annotations
@@ -89,20 +90,11 @@ def _saturated_scale(s: Vector, weights: NDArray[np.complex128], clip: float) ->
     first = bisect_right(at, clip * at[lo - 1])
     last = bisect_left(at, clip * at[lo]) if lo < d else d
     up = first + bisect_left(range(first, last), True, key=enters_clip)
-    return _scale(at, weights[:lo].sum(), weights[up:].sum(), lo, up, clip)
-
-
-def _scale(s: memoryview, at_one: complex, at_clip: complex, lo: int, up: int, clip: float) -> float:
-    """Return kappa where Lo is [:lo] and Up is [up:]: the closed form, kept to the piece on which it holds.
-
-    The two sums alpha + i tau are fresh pairwise ones; the running sums of the bisection are less accurate.
-    """
+    # Fresh pairwise sums: the running ones are good enough to order by, but less accurate.
+    at_one, at_clip = weights[:lo].sum(), weights[up:].sum()
     weight = hypot(sqrt(at_one.imag), clip * sqrt(at_clip.imag))
-    burden = hypot(sqrt(at_one.real), sqrt(at_clip.real) / clip)
-    kappa = sqrt(weight / burden)
-    if up < len(s):
-        kappa = max(kappa, clip / s[up])
-    return min(kappa, 1.0 / s[lo - 1])  # rounding must not lift the smallest grade above 1
+    kappa = sqrt(weight / hypot(sqrt(at_one.real), sqrt(at_clip.real) / clip))
+    return min(kappa, 1.0 / at[lo - 1])  # rounding must not lift the smallest grade above 1
 
 
 def _value_and_gradient(g: Vector, highest: float, root_alpha: Vector, root_tau: Vector) -> tuple[float, Vector]:

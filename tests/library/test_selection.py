@@ -15,7 +15,16 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 from gllm_lib.checks import InputError, InputTypeError
-from gllm_lib.grading import Selection, affinity, fourth_root_grades, gain, geometric_profiles, log_gain, select
+from gllm_lib.grading import (
+    Selection,
+    affinity,
+    fourth_root_grades,
+    gain,
+    geometric_profiles,
+    log_gain,
+    select,
+    selection,
+)
 from gllm_lib.proofs.strategies import profile_pairs
 
 EPS = np.finfo(float).eps
@@ -36,6 +45,9 @@ TABLE = {
     (8, 3): 0.6315591154667,
     (8, 4): 0.7077726680929,
 }
+
+# At kappa = 1 / s[1] the second coordinate, of data weight 1, adds equally to both sides of the optimality condition.
+HEAVY_AT_ONE = np.array([[4e-269, 3e-50, 1.0, 2.5e-122, 1.5e-41], [1.2e-99, 1.0, 3.7e-34, 3.3e-163, 2.4e-230]])
 
 
 def clips():
@@ -79,11 +91,20 @@ def exact_selection(alpha, tau, clip):
         return grades, float(first * second), max(0.0, float(mpmath.log(digits(slack)) / 2))
 
 
+@st.composite
+def lattice_pairs(draw):
+    """Draw profiles of powers of two beside a heavy coordinate: exact ties, and grades that meet both ends at once."""
+    exponents = st.sampled_from([3, 4, 7, 8, 11, 12, 16, 20, 40, 44, 60, 64, 100, 200, 204, 400, 800])
+    pairs = draw(st.lists(st.tuples(exponents, exponents), min_size=1, max_size=5))
+    light = 2.0 ** -np.array(pairs, dtype=float).T
+    return np.column_stack([1 - light.sum(axis=1), light])
+
+
 # Exactness --------------------------------------------------------------------------------------------------------
 
 
 @given(pair=profile_pairs(max_size=6, spread=EXTREME), clip=clips())
-@settings(max_examples=400)
+@settings(max_examples=200)
 @example(pair=(np.array([0.8, 0.2]), np.array([0.2, 0.8])), clip=2.0)
 @example(pair=(np.array([1e-99, 0.5, 0.5, 1e-50]), np.array([1e-300, 0.5, 0.5, 1e-250])), clip=1e3)
 def test_selection_agrees_with_exact_rationals(pair, clip):
@@ -96,8 +117,31 @@ def test_selection_agrees_with_exact_rationals(pair, clip):
     assert found.interval[1] == pytest.approx(slack, abs=tolerance)
 
 
+@given(pair=lattice_pairs(), clip=st.sampled_from([2.0, 4.0, 2.0**0.25, 2.0**5, 2.0**9, 2.0**24, 2.0**98]))
+@settings(max_examples=300)
+@example(pair=HEAVY_AT_ONE, clip=1.5e34)
+@example(pair=HEAVY_AT_ONE[::-1], clip=1.5e34)
+@example(pair=np.repeat(HEAVY_AT_ONE / 2, 2, axis=1), clip=1.5e34)
+@example(pair=np.repeat(HEAVY_AT_ONE / 2, 2, axis=1)[::-1], clip=1.5e34)
+def test_a_heavy_coordinate_at_an_end_does_not_bury_light_ones(pair, clip):
+    grades, value, _ = exact_selection(*pair, clip)
+    found = select(*pair, clip)
+    assert found.g == pytest.approx(grades, rel=64 * EPS, abs=0.0)
+    assert found.gain == pytest.approx(value, rel=64 * EPS, abs=0.0)
+
+
+@given(pair=profile_pairs(min_size=2, max_size=6))
+def test_a_clip_just_below_the_free_range_keeps_the_smallest_grade_at_one(pair):
+    free = select(*pair)
+    assume(free.g.max() > 1 + 1e-3)
+    clip = np.nextafter(free.g.max(), 0)
+    found = select(*pair, clip)
+    assert found.g.min() == 1.0
+    assert found.g.max() <= clip
+    assert found.g == pytest.approx(free.g, rel=64 * EPS, abs=0.0)
+
+
 @given(pair=profile_pairs(max_size=4, spread=3.0), clip=st.floats(1.01, 4.0))
-@settings(max_examples=200)
 def test_selection_agrees_with_exact_rationals_where_weights_are_close(pair, clip):
     grades, value, _ = exact_selection(*pair, clip)
     found = select(*pair, clip)
@@ -172,6 +216,24 @@ def test_the_residual_sees_a_grade_that_is_moved(pair, clip, j, factor):
     mass = min(pair[0].min(), pair[1].min())
     assume(mass > 1e-6 and abs(log_gain(u, *pair) - math.log(found.gain)) > 1e-9)
     assert violation(moved, *pair, clip) > 1e-12
+
+
+@pytest.mark.parametrize("factor", [0.95, 1.05])
+def test_the_reported_residual_sees_a_wrong_scale(factor, monkeypatch):
+    pair = geometric_profiles(0.6, 0.4, 5)
+    assert select(*pair, 2.0).kkt_residual <= 8 * EPS
+    right = selection._saturated_scale
+    monkeypatch.setattr(selection, "_saturated_scale", lambda *arguments: factor * right(*arguments))
+    wrong = select(*pair, 2.0)
+    assert wrong.kkt_residual == pytest.approx(violation(wrong.g, *pair, 2.0), rel=1e-12, abs=0.0)
+    assert wrong.kkt_residual > 1e-3
+
+
+@pytest.mark.parametrize("gradient", [[0.25, -0.125], [0.125, -0.25]])
+def test_the_reported_residual_without_a_binding_clip_is_the_whole_gradient(gradient, monkeypatch):
+    monkeypatch.setattr(selection, "_value_and_gradient", lambda *arguments: (1.0, np.array(gradient)))
+    assert select([0.6, 0.4], [0.4, 0.6]).kkt_residual == 0.25
+    assert select([0.6, 0.4], [0.4, 0.6], 2.0).kkt_residual == 0.25
 
 
 @given(pair=profile_pairs(spread=EXTREME), clip=clips())
