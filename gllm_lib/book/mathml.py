@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 NAMESPACE = "http://www.w3.org/1998/Math/MathML"
 ElementTree.register_namespace("", NAMESPACE)
 POWER = re.compile(r'<m(?:sup|sub|subsup)><mo [^>]*form="')
+SIGN = re.compile(r'<mi>([+−±·×])</mi>(?=(?:<m(?:sup|sub|subsup)>)?<mo [^>]*form="postfix">[‖|])')  # before a norm
 BARS = ("|", "∥", "‖", "∣")
 FUNCTION = re.compile(
     r"(?P<before></m(?:i|n|row|sub|sup|subsup|frac|sqrt|over|under)>)?"
@@ -34,6 +35,8 @@ def mend(page: str) -> str:
 
 def _mended(formula: str) -> str:
     formula = ACCENT.sub(_accented, FUNCTION.sub(_spaced, formula))
+    formula = re.sub(r'(<mo [^>]*form="\w+">)∥</mo>', r"\1‖</mo>", formula)  # a norm, not the relation "parallel"
+    formula = SIGN.sub(r"<mo>\1</mo>", formula)
     if POWER.search(formula):
         root = ElementTree.fromstring(formula)
         for row in list(root.iter()):
@@ -96,9 +99,12 @@ def _pair_powers(row: ElementTree.Element) -> None:
         item = row[index]
         scripted = item.tag in SCRIPTS and len(item) > 0
         fence = item[0] if scripted else item
-        closes = fence.get("form") == "postfix" or (
-            bool(opened) and fence.text in BARS and row[opened[-1]].text == fence.text
-        )
+        closes = fence.get("form") == "postfix"
+        if fence.text in BARS:  # the same sign opens and closes
+            closes = bool(opened) and row[opened[-1]].text == fence.text
+        elif closes:
+            while opened and row[opened[-1]].text in BARS:
+                opened.pop()  # a single bar, as in P(A | B)
         if fence.tag != f"{{{NAMESPACE}}}mo" or not fence.get("form"):
             pass
         elif not closes:

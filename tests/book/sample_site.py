@@ -151,7 +151,8 @@ SECOND = """# Choosing grades {#sec-choosing}
 Which grade, given an uncertain target? We use @prp-fourth-root of @sec-fourth-root, and [@prp-corrected; @eq-gain].
 In running text a long formula may break, as
 $\\log \\Lambda(g) = \\log \\sum_i g_i^2 \\alpha_i + \\log \\sum_i g_i^{-2} \\tau_i
-\\le \\max_i u_i - \\min_i u_i$ does; `gllm_lib.grading.selection.select_with_a_very_long_name` is code, and `<a href="nowhere" id="refs">` is too.
+\\le \\max_i u_i - \\min_i u_i$ does; `gllm_lib.grading.selection.select_with_a_very_long_name` is code, and
+`<a href="nowhere" id="refs">` is too.
 
 ::: {#cnj-bounded .claim .assumption}
 ## Assumption: bounded grades

@@ -345,6 +345,14 @@ def test_a_power_has_the_whole_pair_as_its_base() -> None:
     assert re.search(r"<msup><mrow><mo [^>]*>\(</mo><mi>a</mi>.*</mrow><mn>2</mn></msup>", text)
     assert re.search(r"<mi>x</mi><mo>\+</mo><msup>", text)
     assert re.search(r"<msup><mrow><mo [^>]*>\|</mo><mi>x</mi>", mathematics(r"$$\bigl|x\bigr|^2$$"))
+    inner = mathematics(r"$$((a + \|v\|^2))$$")
+    assert re.search(r"<mo>\+</mo><msup><mrow><mo [^>]*>‖</mo><mi>v</mi><mo [^>]*>‖</mo></mrow>", inner)
+    assert re.search(r"<msup><mrow><mo [^>]*>\(</mo><mi>A</mi>", mathematics(r"$$P\bigl(A | B\bigr)^2$$"))
+
+
+def test_double_bars_of_a_norm_are_not_a_relation() -> None:
+    assert "∥" not in mathematics(r"$\|v\| + \left\|w\right\|$").split("<annotation")[0]
+    assert "<mo>∥</mo>" in mathematics(r"$a \parallel b$")
 
 
 def test_a_long_inline_formula_breaks_after_its_relations() -> None:
