@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote
@@ -216,14 +217,10 @@ def _write(source: Source, book: Book, layout: Layout, bibliography: list[Path],
     write_text(out / page.target, mend(pandoc(arguments, json.dumps(tree), page.source.stem)))
 
 
+@cache
 def _api_version() -> list[int]:
     """Return the version of pandoc's tree format."""
-    if not _VERSION:
-        _VERSION.extend(json.loads(pandoc(["-t", "json"], "", "pandoc"))["pandoc-api-version"])
-    return _VERSION
-
-
-_VERSION: list[int] = []
+    return list(json.loads(pandoc(["-t", "json"], "", "pandoc"))["pandoc-api-version"])
 
 
 def check_links(out: Path, targets: list[PurePosixPath]) -> None:
