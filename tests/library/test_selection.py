@@ -48,6 +48,13 @@ TABLE = {
 
 # At kappa = 1 / s[1] the second coordinate, of data weight 1, adds equally to both sides of the optimality condition.
 HEAVY_AT_ONE = np.array([[4e-269, 3e-50, 1.0, 2.5e-122, 1.5e-41], [1.2e-99, 1.0, 3.7e-34, 3.3e-163, 2.4e-230]])
+# Three heavy coordinates of equal ratio: which of them is counted must not depend on how a sum of the others rounds.
+TIED = np.array(
+    [
+        [0.0417244466409394, 0.0208622233204697, 0.0834488932818788, 2e-148, 5e-102, 4e-48, 0.8539644367567121],
+        [0.08403223422807338, 0.04201611711403669, 0.16806446845614675, 2e-72, 5e-44, 3e-87, 0.7058871802017432],
+    ]
+)
 
 
 def clips():
@@ -120,6 +127,8 @@ def test_selection_agrees_with_exact_rationals(pair, clip):
 @given(pair=lattice_pairs(), clip=st.sampled_from([2.0, 4.0, 2.0**0.25, 2.0**5, 2.0**9, 2.0**24, 2.0**98]))
 @settings(max_examples=300)
 @example(pair=HEAVY_AT_ONE, clip=1.5e34)
+@example(pair=TIED, clip=2.0)
+@example(pair=TIED[::-1], clip=2.0)
 @example(pair=HEAVY_AT_ONE[::-1], clip=1.5e34)
 @example(pair=np.repeat(HEAVY_AT_ONE / 2, 2, axis=1), clip=1.5e34)
 @example(pair=np.repeat(HEAVY_AT_ONE / 2, 2, axis=1)[::-1], clip=1.5e34)
