@@ -13,7 +13,8 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +29,7 @@ CONTROL = (ast.If, ast.For, ast.While, ast.Try, ast.With, ast.AsyncFor, ast.Asyn
 SHARE = 0.002  # a node type or ending must mark this share of the tokens to get a column
 
 
-@dataclass(frozen=True, eq=False)
-class Row:
+class Row(NamedTuple):
     """What one file says of one token, all levels; `head` is relative (tokens to the head, negative to the left)."""
 
     node: str
@@ -65,6 +65,7 @@ def rows_of(source: Source) -> list[Row]:
     keys = [binding.key if binding else None for binding in found]
     uses, seen, last = Counter(keys), Counter[Any](), dict[Any, int]()
     nesting = _nesting(source)
+    kinds = [type(node.syntax).__name__ for node in source.nodes]
     lines = Counter(token.line for token in source.tokens)
     passed: Counter[int] = Counter()
     rows = []
@@ -73,8 +74,8 @@ def rows_of(source: Source) -> list[Row]:
         around = nesting[number]
         rows.append(
             Row(
-                node=type(node.syntax).__name__,
-                parent=type(source.nodes[max(node.parent, 0)].syntax).__name__,
+                node=kinds[number],
+                parent=kinds[max(node.parent, 0)],
                 field=node.field,
                 depth=node.depth,
                 subtree=subtree[i],
@@ -170,9 +171,14 @@ def _nesting(source: Source) -> list[_Around]:
 
 def case_of(token: Token) -> str:
     """Return the case of a name: lower, upper, title, mixed; none for a token that is no identifier or keyword."""
-    if token.kind not in ("name", "keyword") or not any(each.isalpha() for each in token.text):
+    return _case(token.text) if token.kind in ("name", "keyword") else "none"
+
+
+@cache
+def _case(text: str) -> str:
+    word = text.strip("_")
+    if not any(each.isalpha() for each in word):
         return "none"
-    word = token.text.strip("_")
     return "lower" if word.islower() else "upper" if word.isupper() else "title" if word[:1].isupper() else "mixed"
 
 

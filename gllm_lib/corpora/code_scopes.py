@@ -13,6 +13,7 @@ import symtable
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gllm_lib.checks import FileError
 from gllm_lib.corpora.code_tokens import Source
@@ -65,8 +66,7 @@ def _flattened(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
             yield from _flattened(child)
 
 
-@dataclass(frozen=True)
-class Binding:
+class Binding(NamedTuple):
     """Of one identifier token: its scope, whether it binds here, its block, and the key that all its uses share."""
 
     scope: str

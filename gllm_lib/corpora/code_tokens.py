@@ -15,6 +15,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from gllm_lib.checks import FileError
 
@@ -26,8 +27,7 @@ PLACED = (ast.expr, ast.stmt, ast.arg, ast.keyword, ast.alias, ast.excepthandler
 Position = tuple[int, int]
 
 
-@dataclass(frozen=True)
-class Token:
+class Token(NamedTuple):
     """One token: its text, kind (name, keyword, number, string, operator), start and end (line, character)."""
 
     text: str
@@ -38,8 +38,7 @@ class Token:
     spaced: bool
 
 
-@dataclass(frozen=True, eq=False)
-class Node:
+class Node(NamedTuple):
     """A syntax node with a position: its parent's number, field and depth, and its token range [first, last)."""
 
     syntax: ast.AST
