@@ -63,6 +63,18 @@ def excess(record: Record, name: str) -> float:
     return float(found.get("level_cross", np.nan)) - float(found["level_isotropic"][0])
 
 
+def short_excess(record: Record, name: str) -> float:
+    """The same with few directions per level and a residual block as one more level."""
+    found = record.values["short"][name]
+    return float(found["level_cross"]) - float(found["level_isotropic"])
+
+
+def coordinate_excess(record: Record, name: str) -> float:
+    """Plug-in affinity at width d in the registered basis minus its isotropic null; no registered contrast."""
+    found = record.values["primary"][name]
+    return float(found["d_plug"]) - float(found["d_isotropic"][0])
+
+
 def spread(records: Sequence[Record], measure: Callable[[Record, str], float] = excess) -> NDArray[np.float64]:
     """Mean of `measure` over lexical targets minus mean over hierarchical ones, per division (J,)."""
     families = [passing_targets(records, family) for family in ("lexical", "hierarchical")]
@@ -261,7 +273,9 @@ def _centring(records: Sequence[Record], names: Sequence[str]) -> Rule:
     return "P12", {"largest": float(max(gaps))}, max(gaps) < 0.01
 
 
-def family_permutation(records: Sequence[Record]) -> tuple[float, float]:
+def family_permutation(
+    records: Sequence[Record], measure: Callable[[Record, str], float] = excess
+) -> tuple[float, float]:
     """Return (mean spread, share of all relabellings of the targets whose mean spread is at least as large in size).
 
     The families keep their numbers of targets. This is the contrast's null over targets, of which there are few; the
@@ -269,7 +283,7 @@ def family_permutation(records: Sequence[Record]) -> tuple[float, float]:
     """
     lexical, hierarchical = (passing_targets(records, family) for family in ("lexical", "hierarchical"))
     names = [*lexical, *hierarchical]
-    means = np.array([np.mean([excess(record, name) for record in records]) for name in names])
+    means = np.array([np.mean([measure(record, name) for record in records]) for name in names])
     chosen = np.array(list(itertools.combinations(range(len(names)), len(lexical))))
     inside = means[chosen].mean(axis=1)
     outside = (means.sum() - means[chosen].sum(axis=1)) / len(hierarchical)

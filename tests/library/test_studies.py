@@ -376,6 +376,53 @@ def test_every_registered_quantity_is_plain_json(tiny, monkeypatch, tmp_path):
     assert values["primary"]["depth"]["a_cross"][1] > values["primary"]["freq"]["a_cross"][1]
 
 
+# -- the committed records
+
+
+@pytest.fixture(scope="module")
+def english_study():
+    return studies.load(Path(__file__).parents[2], "english-profiles")
+
+
+def test_committed_records_are_complete_and_hold_numbers_only(english_study):
+    assert english_study.missing == ()
+    allowed = {"hierarchical", "lexical"}
+
+    def strings(value):
+        if isinstance(value, str):
+            yield value
+        for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+            yield from strings(inner)
+
+    for record in english_study.records:
+        corpus = dict(record.values["corpus"])
+        assert re.fullmatch("[0-9a-f]{64}", corpus.pop("words_sha256"))
+        corpus.pop("notes")
+        rest = {key: value for key, value in record.values.items() if key != "corpus"}
+        names = set(record.values["bases"]["scalars"])
+        assert set(strings(corpus)) == set()
+        assert set(strings(rest)) <= allowed | names
+        assert english_study.plan.record_path(record.cell, record.seed).stat().st_size < 60_000
+
+
+@pytest.mark.parametrize(("cell", "failed"), [("gum", {"P6"}), ("ewt", {"P6", "P11"})])
+def test_registered_verdicts_on_the_committed_records(english_study, cell, failed):
+    records = english_study.of(cell)
+    found = contrasts.verdicts(records)
+    assert [each.prediction for each in found] == [f"P{k}" for k in range(1, 14)]
+    assert {each.prediction for each in found if not each.holds} == failed
+    assert contrasts.decision(contrasts.interval(contrasts.spread(records))) == "does not appear"
+
+
+def test_verdicts_can_fail(english_study):
+    records = english_study.of("gum")
+    reversed_order = contrasts.interval(contrasts.spread(records, contrasts.from_basis("dec-3210")))
+    assert contrasts.decision(reversed_order) == "appears"
+    assert contrasts.decision(contrasts.Interval(0.05, 0.1, -0.1, 0.2, 0.3)) == "not distinguishable"
+    with pytest.raises(InputError, match="nothing to contrast"):
+        contrasts.spread([studies.Record("gum", 0, {"targets": {}}, 0.0, {})])
+
+
 # -- word-piece pooling
 
 
