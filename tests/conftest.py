@@ -34,9 +34,12 @@ def root() -> Path:
     return ROOT
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """A headless Chromium of this machine, driven by playwright; for tests marked `browser`."""
+    """A headless Chromium of this machine, driven by playwright; for tests marked `browser`.
+
+    It ends with its module: while playwright runs, its event loop keeps kernels from being started.
+    """
     from playwright.sync_api import sync_playwright
 
     found = [path for name in BROWSERS if (path := shutil.which(name))]
@@ -44,6 +47,6 @@ def browser() -> Iterator[Any]:
         pytest.fail(f"no browser: none of {', '.join(BROWSERS)} is on the PATH; install one, or use make test")
     quiet = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
     with sync_playwright() as driver:
-        page_maker = driver.chromium.launch(executable_path=found[0], args=quiet)
-        yield page_maker
-        page_maker.close()
+        chromium = driver.chromium.launch(executable_path=found[0], args=quiet)
+        yield chromium
+        chromium.close()

@@ -28,6 +28,7 @@ WANTED_FOLDERS = FOLDERS - {"figures", "results"}  # git keeps no empty folder
 MODULES = sorted((ROOT / "gllm_lib").rglob("*.py"))
 MODULE_LINES, MODULE_LIMIT, FUNCTION_LINES, LIBRARY_LINES = 350, 450, 60, 9_000
 MACHINE_PATH = re.compile(r"(?<![\w.:/])/(?:root|tmp|work|home/[a-z]+|Users/[A-Za-z]+)/")
+EXAMPLES = {"tests/book/test_lint.py"}  # gives the linter such a path to find
 UNFINISHED = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
 
 
@@ -126,6 +127,8 @@ def test_no_file_names_a_machine_or_work_left_undone():
     assert UNFINISHED.search("# TO" + "DO: finish")
     found = []
     for name, text in texts():
+        if name in EXAMPLES:
+            continue
         for pattern in (MACHINE_PATH, UNFINISHED):
             found += [f"{name}:{text.count(chr(10), 0, hit.start()) + 1} {hit[0]}" for hit in pattern.finditer(text)]
     assert not found, "\n".join(found)
