@@ -51,6 +51,10 @@ def arms(
     numbers = np.asarray(level)
     count = int(numbers.max()) + 1
     share = np.asarray(energy_share, dtype=np.float64)
+    if not (np.isfinite(share).all() and share.max() > share.min()):
+        raise InputError(
+            "energy_share is the same for all coordinates, or not finite; the part-of-speech arm needs a range"
+        )
     profile, data = floored(alpha, SMALLEST)[0], np.asarray(tau, dtype=np.float64)
     by_level = floored(level_sums(profile, numbers, count), SMALLEST)[0]
     found = {

@@ -271,6 +271,10 @@ def test_arms_are_what_they_say():
     assert abs(drawn - ladder.random_gain(2.0)) < 0.08
     assert np.isclose(ladder.random_gain(2.0), 9 / (16 * np.log(2) ** 2))
     assert abs(report["taxonomic"][1] - 1.296) < 0.1
+    with pytest.raises(InputError, match="needs a range"):
+        ladder.arms(level, alpha, tau, np.full(d, 0.5), 2.0, rng)
+    with pytest.raises(InputError, match="room above 1"):
+        ladder.random_gain(1.0)
     for wrong in ((1, 2.0), (4, 0.5)):
         with pytest.raises(InputError):
             ladder.level_grades(*wrong)
