@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,21 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> Path:
         Path(name).unlink(missing_ok=True)
         raise
     return target
+
+
+def exchange(fresh: Path, out: Path) -> None:
+    """Put the folder `fresh` in the place of `out`, by renaming; if that fails, `out` is as it was."""
+    old = out.with_name(f".{out.name}.old")
+    if out.exists():
+        shutil.rmtree(old, ignore_errors=True)
+        out.rename(old)
+    try:
+        fresh.rename(out)
+    except OSError:
+        if old.exists():
+            old.rename(out)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> Path:

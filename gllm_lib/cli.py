@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from gllm_lib import __version__, studies
-from gllm_lib.book import build, lint, scaffold
+from gllm_lib import __version__
 from gllm_lib.book.project import PROFILES, open_project, read_notebook, read_registry
-from gllm_lib.book.stage import evidence_by_claim
 from gllm_lib.checks import GllmError, InputError
-from gllm_lib.proofs.evidence import as_line
-from gllm_lib.proofs.status import claim_rows
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return 0, or 1 after printing what is wrong and how to mend it."""
     options = _parser().parse_args(arguments)
     try:
-        return int(options.run(options) or 0)
+        code = int(options.run(options) or 0)
+        sys.stdout.flush()
+        return code
     except GllmError as error:
         print(f"gllm: {error}", file=sys.stderr)
         return 1
-    except BrokenPipeError:
+    except BrokenPipeError:  # the reader, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
+    except OSError as error:
+        print(f"gllm: {error.filename or 'the disk'}: {error.strerror or error}; nothing was replaced", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("gllm: interrupted; what was finished is kept", file=sys.stderr)
         return 130
@@ -79,15 +83,23 @@ def _add_profile(parser: argparse.ArgumentParser) -> None:
     )
 
 
+# Each command imports what it needs: drawing, solvers and kernels take seconds to load, and a list needs none of them.
+
+
 def _render(options: argparse.Namespace) -> None:
+    from gllm_lib.book import build
+
     out = build.build_book(open_project(), options.profile, options.chapters, quarto=not options.no_quarto)
     print(f"The book is ready: open {_relative(out / 'index.html')}")
 
 
 def _claims(options: argparse.Namespace) -> None:
+    from gllm_lib.book.run import current_runs, evidence_by_claim
+    from gllm_lib.proofs.status import claim_rows
+
     project = open_project()
     registry = read_registry(project)
-    runs = build.current_runs(project, options.profile)
+    runs = current_runs(project, options.profile)
     rows = claim_rows(registry, evidence_by_claim(runs))
     if options.json:
         print(json.dumps(rows, indent=1, ensure_ascii=False))
@@ -101,6 +113,9 @@ def _claims(options: argparse.Namespace) -> None:
 
 
 def _verify(options: argparse.Namespace) -> None:
+    from gllm_lib.book import build
+    from gllm_lib.proofs.evidence import as_line
+
     for record in build.verify(open_project(), options.label, options.profile):
         print(f"{record['name']}: {as_line(record)}")
         print(f"    {record['says']}")
@@ -109,6 +124,8 @@ def _verify(options: argparse.Namespace) -> None:
 
 
 def _check(options: argparse.Namespace) -> int:
+    from gllm_lib.book import lint
+
     project = open_project()
     if options.fix:
         for name in lint.fix(project):
@@ -123,11 +140,15 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _new(options: argparse.Namespace) -> None:
+    from gllm_lib.book import scaffold
+
     path = scaffold.new_chapter(open_project(), options.title, options.number)
     print(f"{_relative(path)} is ready; 'gllm render {path.stem}' executes and shows it")
 
 
 def _study(options: argparse.Namespace) -> None:
+    from gllm_lib import studies
+
     root = open_project().root
     if options.action == "list":
         for name in studies.list_studies(root):
@@ -146,7 +167,7 @@ def _study(options: argparse.Namespace) -> None:
         print(f"    to run: {cell}, seed {seed}")
 
 
-def _show_study(study: studies.Study) -> None:
+def _show_study(study: Any) -> None:
     fields = study.plan.fields
     print(f"{study.plan.name}, plan {study.plan.sha256[:12]}\n{fields['question']}")
     for title in ("contrasts", "predictions", "smallest_effect", "exclusion", "stopping"):

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import difflib
-import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from gllm_lib.book import lint
 from gllm_lib.book.project import BookError, Project, read_notebook, read_registry
 from gllm_lib.book.render import render
-from gllm_lib.book.run import Run, current, execute, run_chapters
+from gllm_lib.book.run import current_runs, execute, in_threads, run_chapters
 from gllm_lib.book.stage import stage
+from gllm_lib.checks import exchange
+
+__all__ = ["build_book", "current_runs", "verify"]
 
 
 def build_book(
@@ -35,23 +39,36 @@ def build_book(
     if problems:
         raise BookError("\n".join(problems))
     wanted = [project.find(name) for name in chapters] or list(project.notebooks)
-    runs = run_chapters(project, wanted, profile, registry, quiet=quiet)
     whole = not chapters and profile == "default"
-    if not whole:
-        runs |= current_runs(project, profile, [name for name in project.notebooks if name not in runs])
-    site = stage(project, runs, registry, profile)
     out = project.root / "_book" if whole else project.build("preview")
-    if quarto and (command := shutil.which("quarto")):
-        _quarto(command, site, out)
-    else:
-        render(site, out)
+    with _alone(project):
+        runs = run_chapters(project, wanted, profile, registry, notebooks=notebooks, quiet=quiet)
+        if not whole:
+            runs |= current_runs(project, profile, [name for name in project.notebooks if name not in runs])
+        site = stage(project, runs, registry, profile, notebooks)
+        if quarto and (command := shutil.which("quarto")):
+            _quarto(command, site, out)
+        else:
+            render(site, out)
     return out
 
 
-def current_runs(project: Project, profile: str, names: Sequence[str] = ()) -> dict[str, Run]:
-    """Return the stored runs that are current, by chapter."""
-    runs = {name: current(project, name, profile) for name in names or project.notebooks}
-    return {name: run for name, run in runs.items() if run is not None}
+@contextmanager
+def _alone(project: Project) -> Iterator[None]:
+    """Wait until no other build of this book runs: two would lay out the same folder."""
+    try:
+        import fcntl
+    except ImportError:  # not a POSIX system: it is up to the user
+        yield
+        return
+    project.build().mkdir(exist_ok=True)
+    with open(project.build("lock"), "w") as handle:  # the system lets go of it however this process ends
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("gllm: another build of this book is running; waiting for it", file=sys.stderr)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
 
 
 def verify(project: Project, label: str, profile: str = "default") -> list[dict[str, object]]:
@@ -67,7 +84,7 @@ def verify(project: Project, label: str, profile: str = "default") -> list[dict[
     chapter = registry.claims[label].chapter
     notebook = read_notebook(project.notebook_path(chapter))
     last = max(item.cell for item in declared)
-    run = execute(project, chapter, notebook, profile, registry, until=last)
+    (run,) = in_threads(lambda name: execute(project, name, notebook, profile, registry, until=last), [chapter], 1)
     return [record for record in run.evidence if record["claim"] == label]
 
 
@@ -82,13 +99,3 @@ def _quarto(command: str, site: Path, out: Path) -> None:
         if lines:
             raise BookError(f"quarto: {lines[0].strip()}; mend the reference")
     exchange(site / "_book", out)
-
-
-def exchange(fresh: Path, out: Path) -> None:
-    """Put the folder `fresh` in the place of `out`, by renaming."""
-    old = out.with_name(out.name + ".old")
-    shutil.rmtree(old, ignore_errors=True)
-    if out.exists():
-        os.replace(out, old)
-    os.replace(fresh, out)
-    shutil.rmtree(old, ignore_errors=True)

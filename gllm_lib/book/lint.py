@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gllm_lib.book.project import BookError, Notebook, Project, canonical, inline_names, parameters
+import nbformat
+
+from gllm_lib import checks
+from gllm_lib.book.project import BookError, Notebook, Project, canonical, inline_names, parameters, parsed
 from gllm_lib.checks import FileError
 from gllm_lib.proofs import sources
 from gllm_lib.proofs.claims import THEOREM_LIKE, Registry, divs
@@ -18,6 +21,7 @@ REFERENCE = re.compile(r"(?<![\w@/.\[-])@((?:thm|lem|cor|prp|cnj|def|exm|rem|fig
 _LABEL = re.compile(r"\{#((?:eq|sec|fig|tbl)-[\w-]+)")
 _CELL_LABEL = re.compile(r"^#\|\s*label:\s*(\S+)", re.MULTILINE)
 _MACHINE_PATH = re.compile(r"(?<![\w.])/(?:home/\w+|Users/\w+|root|tmp|work|mnt)/|[A-Z]:\\\\")
+_HANDMADE = re.compile(r"MIME_TYPE|vnd\.gllm|run_evidence|def evidence\b|\bevidence\s*=[^=]|import\s.*\bas evidence\b")
 _DECIMAL = re.compile(r"(?<![\w.])\d+\.\d+(?![\w.]*\))")
 
 Finding = str
@@ -39,6 +43,8 @@ def blocking(project: Project, notebooks: Mapping[str, Notebook], registry: Regi
             found += _figure_texts(where, cell)
             if cell.cell_type == "markdown":
                 inline_names(where, cell.source)
+            elif cell.cell_type == "raw" and cell is not notebook.cells[0]:
+                found.append(f"{where}: a raw cell; only the first, with the sizes, may be one")
     for page in project.pages:
         if page.endswith(".qmd"):
             text = (project.root / page).read_text(encoding="utf-8")
@@ -49,7 +55,7 @@ def blocking(project: Project, notebooks: Mapping[str, Notebook], registry: Regi
 def findings(project: Project, notebooks: Mapping[str, Notebook], registry: Registry) -> list[Finding]:
     """Return everything a commit must not have, the blocking findings first."""
     found = blocking(project, notebooks, registry)
-    rules: tuple[Callable[[str, Any], list[Finding]], ...] = (_length, _paths, _decimals)
+    rules: tuple[Callable[[str, Any], list[Finding]], ...] = (_length, _paths, _decimals, _handmade)
     for name, notebook in notebooks.items():
         source = project.notebook_path(name).read_text(encoding="utf-8")
         if source != canonical(notebook):
@@ -61,6 +67,9 @@ def findings(project: Project, notebooks: Mapping[str, Notebook], registry: Regi
         for where, cell in _cells(name, notebook):
             for rule in rules:
                 found += rule(where, cell)
+    listed = {project.root / page for page in project.pages}
+    unlisted = sorted(set((project.root / "chapters").glob("*.ipynb")) - listed)
+    found += [f"chapters/{path.name}: _quarto.yml does not list it; add its line or remove it" for path in unlisted]
     found += claim_findings(registry)
     found += source_findings(project, registry)
     return found
@@ -151,6 +160,11 @@ def _paths(where: str, cell: Any) -> list[Finding]:
     return [f"{where}: names a path of one machine ({hit[0]}); use a path relative to the book"] if hit else []
 
 
+def _handmade(where: str, cell: Any) -> list[Finding]:
+    hit = _HANDMADE.search(cell.source) if cell.cell_type == "code" else None
+    return [f"{where}: names {hit[0]}; evidence comes from the decorator @evidence alone"] if hit else []
+
+
 def _decimals(where: str, cell: Any) -> list[Finding]:
     if cell.cell_type != "markdown":
         return []
@@ -160,11 +174,10 @@ def _decimals(where: str, cell: Any) -> list[Finding]:
 
 def prose(markdown: str) -> str:
     """Return a markdown text without what may hold decimals: claims, proofs, mathematics, code, quotations."""
-    lines = markdown.splitlines()
-    for div in reversed(divs(markdown)):
+    lines = markdown.split("\n")
+    for div in divs(markdown):
         if {"claim", "proof"} & set(div.classes):
-            size = len(div.body.splitlines())
-            lines[div.closes - size : div.closes] = [""] * size
+            lines[div.opens : div.closes] = [""] * (div.closes - div.opens)
     text = "\n".join(lines)
     for pattern in (r"\$\$.*?\$\$", r"\$[^$\n]+\$", r"```.*?```", r"`[^`]*`", r"\[[^\]]*\]\{\.printed\}", r"\{[^}]*\}"):
         text = re.sub(pattern, "", text, flags=re.DOTALL)
@@ -173,19 +186,17 @@ def prose(markdown: str) -> str:
 
 def fix(project: Project) -> list[str]:
     """Write every notebook in canonical form, with the kernelspec it needs, and return the names changed."""
-    import nbformat
-
-    from gllm_lib import checks
-
     changed = []
     for name in project.notebooks:
         path: Path = project.notebook_path(name)
         try:
             text = path.read_text(encoding="utf-8")
-            notebook = nbformat.reads(text, as_version=4)
-        except (OSError, UnicodeDecodeError, ValueError) as error:
+            clean = canonical(parsed(path.name, text))
+        except BookError:
+            raise
+        except (OSError, ValueError, AttributeError, KeyError, nbformat.ValidationError) as error:
             raise FileError(f"{path.name} cannot be mended by --fix: {error}") from error
-        if (clean := canonical(notebook)) != text:
+        if clean != text:
             checks.write_text(path, clean)
             changed.append(name)
     return changed

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,11 @@ import nbformat
 import yaml
 
 from gllm_lib.checks import FileError, GllmError
-from gllm_lib.proofs.claims import Registry, registry
+from gllm_lib.proofs.claims import Registry, outside_code, registry
 
 PROFILES = ("smoke", "default", "full")
 KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
-INLINE = re.compile(r"`\{python\}\s*([^`]*?)\s*`")
+INLINE = re.compile(r"(?P<code>`{2,})(?!`).+?(?<!`)(?P=code)(?!`)|`\{python\}\s*(?P<name>[^`]*?)\s*`")
 
 Notebook = Any  # nbformat.NotebookNode, which has no type stubs
 
@@ -73,8 +74,8 @@ def _read_project(root: Path) -> Project:
     try:
         config = yaml.safe_load((root / "_quarto.yml").read_text(encoding="utf-8"))
         book = config["book"]
-        pages = tuple(_pages([*book["chapters"], *book.get("appendices", [])]))
-    except (yaml.YAMLError, KeyError, TypeError) as error:
+        pages = tuple(_pages([*book["chapters"], *(book.get("appendices") or [])]))
+    except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
         raise BookError(f"_quarto.yml does not list the book's chapters under book: chapters: ({error})") from error
     missing = [page for page in pages if not (root / page).is_file()]
     if missing:
@@ -101,18 +102,34 @@ def read_notebook(path: Path) -> Notebook:
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error.strerror}") from error
     try:
-        notebook = nbformat.reads(text, as_version=4)
-        nbformat.validate(notebook)
-    except (json.JSONDecodeError, nbformat.reader.NotJSONError) as error:
+        ids = [cell.get("id") for cell in json.loads(text)["cells"]]
+        notebook = parsed(path.name, text)
+    except json.JSONDecodeError as error:
         raise BookError(f"{path.name} is not a notebook: its JSON breaks off ({str(error)[:120]})") from error
-    except (nbformat.ValidationError, KeyError, AttributeError) as error:
+    except (nbformat.ValidationError, KeyError, AttributeError, TypeError, ValueError) as error:
+        if isinstance(error, BookError):
+            raise
         raise BookError(f"{path.name} is not a valid notebook: {str(error).splitlines()[0]}") from error
     spec = notebook.metadata.get("kernelspec", {})
     missing = [key for key in KERNELSPEC if not spec.get(key)]
-    if missing:
-        raise BookError(
-            f"{path.name} has no kernelspec {', '.join(missing)} in its metadata; 'gllm check --fix' writes it"
-        )
+    if missing or spec["language"] != "python":
+        told = f"no kernelspec {', '.join(missing)}" if missing else f"a kernelspec for {spec['language']}, not python,"
+        raise BookError(f"{path.name} has {told} in its metadata; 'gllm check --fix' writes it")
+    if None in ids or len(set(ids)) < len(ids):
+        raise BookError(f"{path.name} has cells without an id of their own; 'gllm check --fix' writes them")
+    return notebook
+
+
+def parsed(name: str, text: str) -> Notebook:
+    """Return the notebook that a JSON text holds; raises BookError for a pasted image, which no form of it keeps."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # nbformat warns of missing and repeated ids and makes up new ones
+        notebook = nbformat.reads(text, as_version=4)
+        nbformat.validate(notebook)
+    for index, cell in enumerate(notebook.cells):
+        cell.source = cell.source.replace("\r\n", "\n")
+        if cell.get("attachments"):
+            raise BookError(f"{name}, cell {index + 1}: holds a pasted image; save it under figures/ and link to it")
     return notebook
 
 
@@ -120,7 +137,7 @@ def canonical(notebook: Notebook) -> str:
     """Return the one JSON text of a source notebook: no outputs, no counts, no editor metadata, sorted keys."""
     clean = nbformat.v4.new_notebook(metadata={"kernelspec": KERNELSPEC, "language_info": {"name": "python"}})
     for cell in notebook.cells:
-        kept: dict[str, Any] = {"id": cell.id, "source": cell.source}
+        kept: dict[str, Any] = {"source": cell.source} | ({"id": cell.id} if cell.get("id") else {})
         if cell.metadata.get("tags"):
             kept["metadata"] = {"tags": list(cell.metadata["tags"])}
         make = {"code": "new_code_cell", "markdown": "new_markdown_cell", "raw": "new_raw_cell"}[cell.cell_type]
@@ -154,28 +171,57 @@ def parameters(name: str, notebook: Notebook, profile: str) -> tuple[int, dict[s
 
     Raises BookError if there is not exactly one such cell or an override names something it does not assign.
     """
-    tagged = [i for i, cell in enumerate(notebook.cells) if "parameters" in cell.metadata.get("tags", [])]
+    code = [(i, cell) for i, cell in enumerate(notebook.cells) if cell.cell_type == "code"]
+    tagged = [i for i, cell in code if "parameters" in cell.metadata.get("tags", [])]
     if len(tagged) != 1:
         raise BookError(
-            f"{name}: {len(tagged)} cells carry the tag 'parameters'; exactly one holds all sizes and seeds"
+            f"{name}: {len(tagged)} code cells carry the tag 'parameters'; exactly one holds all sizes and seeds"
         )
-    sizes = front_matter(name, notebook).get("sizes", {}) or {}
-    strange = set(sizes) - set(PROFILES)
+    sizes = front_matter(name, notebook).get("sizes") or {}
+    if not isinstance(sizes, dict) or not all(isinstance(given or {}, dict) for given in sizes.values()):
+        raise BookError(f"{name}, cell 1: sizes hold names and values, as in smoke: {{cases: 25}}")
+    strange = sorted(set(map(str, sizes)) - set(PROFILES))
     if strange:
-        raise BookError(f"{name}: sizes for {sorted(strange)[0]!r}; the sizes are {', '.join(PROFILES)}")
-    overrides = sizes.get(profile, {}) or {}
-    tree = ast.parse(notebook.cells[tagged[0]].source)
-    targets = [t for node in tree.body if isinstance(node, ast.Assign) for t in node.targets]
-    assigned = {node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)}
-    unknown = sorted(set(overrides) - assigned)
-    if unknown:
-        raise BookError(f"{name}: sizes.{profile} sets {unknown[0]}, which the parameters cell does not assign")
+        raise BookError(f"{name}: sizes for {strange[0]!r}; the sizes are {', '.join(PROFILES)}")
+    overrides = sizes.get(profile) or {}
+    assigned = _assigned(notebook.cells[tagged[0]].source)
+    for key, value in overrides.items():
+        if key not in assigned:
+            raise BookError(f"{name}: sizes.{profile} sets {key}, which the parameters cell does not assign")
+        default = assigned[key]
+        if isinstance(value, str) and isinstance(default, ast.Constant) and not isinstance(default.value, str):
+            raise BookError(f"{name}: sizes.{profile} sets {key} to the text {value!r}; YAML reads 1e-3 so, 1.0e-3 not")
     return tagged[0], overrides
+
+
+def _assigned(source: str) -> dict[str, ast.expr | None]:
+    """Return the names that a cell assigns at its top level, each with the value it gets."""
+    found: dict[str, ast.expr | None] = {}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                names = [name.id for name in ast.walk(target) if isinstance(name, ast.Name)]
+                found |= dict.fromkeys(names, node.value if isinstance(target, ast.Name) else None)
+    return found
+
+
+def fill_inline(markdown: str, fill: Callable[[str], str]) -> str:
+    """Return a markdown text with each inline value replaced by `fill(name)`, those shown as code left alone."""
+    lines = markdown.split("\n")
+    for number, line in outside_code(lines):
+        lines[number] = INLINE.sub(lambda match: match[0] if match["code"] else fill(match["name"]), line)
+    return "\n".join(lines)
 
 
 def inline_names(where: str, markdown: str) -> list[str]:
     """Return the names of a markdown cell's inline values; raises BookError for anything but a plain name."""
-    names = INLINE.findall(markdown)
+    names: list[str] = []
+
+    def keep(name: str) -> str:
+        names.append(name)
+        return name
+
+    fill_inline(markdown, keep)
     for name in names:
         if not name.isidentifier():
             raise BookError(

@@ -1,7 +1,7 @@
 """Execute chapters, each once in a kernel of its own, and keep the outputs under the key of all they depend on.
 
 A run is current while code cells, claim blocks, parameters, inline names, the library files its kernel imported, the
-lock, the interpreter and every data file it read are the same; prose may change freely.
+lock, the versions installed and every file of the book it read are the same; prose may change freely.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ import asyncio
 import hashlib
 import json
 import os
-import platform
 import re
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from queue import Empty
 from typing import Any
 
 from jupyter_client.kernelspec import KernelSpec
@@ -34,6 +35,8 @@ from tqdm import tqdm
 import gllm_lib
 from gllm_lib import checks
 from gllm_lib.book.project import BookError, Notebook, Project, inline_names, parameters, read_notebook
+from gllm_lib.book.trace import versions
+from gllm_lib.checks import GllmError
 from gllm_lib.proofs.claims import Registry, claims_of
 from gllm_lib.proofs.evidence import MIME_TYPE
 
@@ -45,14 +48,19 @@ THREADS = (
     "NUMEXPR_NUM_THREADS",
     "VECLIB_MAXIMUM_THREADS",
 )
+PERSONAL = ("PYTHONOPTIMIZE", "PYTHONSTARTUP", "PYTHONWARNINGS", "MPLBACKEND")  # a chapter runs without these settings
 LIBRARY = Path(gllm_lib.__file__).parent
 
-PROLOGUE = "import warnings as _w; _w.filterwarnings('error', module=r'gllm_lib(\\.|$)'); del _w"
+PROLOGUE = (
+    "import warnings as _w; _w.filterwarnings('error', module=r'gllm_lib(\\.|$)'); del _w\n"
+    "__import__('gllm_lib.book.trace', fromlist=['watch']).watch()"
+)
 EPILOGUE = "__import__('gllm_lib.book.trace', fromlist=['trace']).trace()"
 
 Progress = Callable[[int], object]
 
 _kernels: set[int] = set()  # process ids of the kernels now running
+_interrupted = threading.Event()
 
 
 @dataclass(frozen=True)
@@ -69,8 +77,13 @@ class Run:
     @property
     def evidence(self) -> list[dict[str, Any]]:
         """Return the evidence records among the outputs."""
-        data = (output.get("data", {}) for outputs in self.outputs for output in outputs)
-        return [dict(item[MIME_TYPE]) for item in data if MIME_TYPE in item]
+        return [record for outputs in self.outputs for record in evidence_in(outputs)]
+
+
+def evidence_in(outputs: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the evidence records among the outputs of a cell."""
+    data = (output.get("data", {}) for output in outputs)
+    return [dict(item[MIME_TYPE]) for item in data if MIME_TYPE in item]
 
 
 def _path(project: Project, chapter: str, profile: str) -> Path:
@@ -79,38 +92,50 @@ def _path(project: Project, chapter: str, profile: str) -> Path:
 
 def static_inputs(project: Project, chapter: str, notebook: Notebook, profile: str) -> dict[str, Any]:
     """Return the part of the key that is known before execution: the chapter's text that matters, lock, interpreter."""
-    parts: list[Any] = [parameters(chapter, notebook, profile)]
+    parts: list[Any] = [parameters(chapter, notebook, profile)[1]]
     for index, cell in enumerate(notebook.cells):
         if cell.cell_type == "code":
             parts.append(["code", cell.source, cell.metadata.get("tags", [])])
         elif cell.cell_type == "markdown":
-            claims = [[c.id, c.title, c.source, c.uses, c.statement] for c in claims_of(chapter, [cell])]
-            parts.append(["text", claims, inline_names(f"{chapter}, cell {index + 1}", cell.source)])
+            claims = [vars(claim) for claim in claims_of(chapter, [cell])]
+            names = inline_names(f"{chapter}, cell {index + 1}", cell.source)
+            parts += [["text", claims, names]] if claims or names else []
     lock = project.root / "requirements.lock"
     return {
         "chapter": hashlib.sha256(json.dumps(parts).encode()).hexdigest(),
         "lock": checks.sha256(lock) if lock.is_file() else "",
-        "python": platform.python_version(),
+        "versions": versions(),
     }
 
 
 def current(project: Project, chapter: str, profile: str, notebook: Notebook | None = None) -> Run | None:
     """Return the stored run of a chapter if nothing it depends on has changed, else None."""
-    path = _path(project, chapter, profile)
-    try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        run = Run(**{**stored, "outputs": tuple(map(tuple, stored["outputs"])), "inline": tuple(stored["inline"])})
-    except (OSError, ValueError, KeyError, TypeError):
-        return None  # absent, or of an older form: it is made again
     notebook = notebook or read_notebook(project.notebook_path(chapter))
-    if any(run.inputs.get(key) != value for key, value in static_inputs(project, chapter, notebook, profile).items()):
-        return None
-    files = {LIBRARY / name: digest for name, digest in run.inputs["library"].items()}
-    files |= {project.root / name: digest for name, digest in run.inputs["data"].items()}
-    for file, digest in files.items():
-        if not file.exists() or checks.sha256(file) != digest:
-            return None
-    return run
+    try:
+        stored = json.loads(_path(project, chapter, profile).read_text(encoding="utf-8"))
+        run = Run(**{**stored, "outputs": tuple(map(tuple, stored["outputs"])), "inline": tuple(stored["inline"])})
+        files = {LIBRARY / name: digest for name, digest in run.inputs["library"].items()}
+        files |= {project.root / name: digest for name, digest in run.inputs["data"].items()}
+        static = static_inputs(project, chapter, notebook, profile)
+        same = all(run.inputs[key] == value for key, value in static.items())
+        return run if same and all(checks.sha256(file) == digest for file, digest in files.items()) else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None  # absent, of an older form, or of a file that is gone: it is made again
+
+
+def evidence_by_claim(runs: Mapping[str, Run]) -> dict[str, list[dict[str, Any]]]:
+    """Return the evidence records of these runs by the claim they are for."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for run in runs.values():
+        for record in run.evidence:
+            found.setdefault(record["claim"], []).append(record)
+    return found
+
+
+def current_runs(project: Project, profile: str, names: Iterable[str] | None = None) -> dict[str, Run]:
+    """Return the stored runs that are current, by chapter, of all chapters or of those named."""
+    runs = {name: current(project, name, profile) for name in (project.notebooks if names is None else names)}
+    return {name: run for name, run in runs.items() if run is not None}
 
 
 def run_chapters(
@@ -119,39 +144,51 @@ def run_chapters(
     profile: str,
     registry: Registry,
     *,
+    notebooks: Mapping[str, Notebook] | None = None,
     workers: int = 2,
     quiet: bool = False,
 ) -> dict[str, Run]:
     """Execute the chapters that have no current run, two at a time, and return all their runs.
 
-    Raises BookError naming chapter, cell and claim of each failure, after the others have finished and been stored.
+    `notebooks` may hold those already read, so that an edit during the build counts in the next one. Raises BookError
+    naming chapter, cell and claim of each failure, after the others have finished and been stored.
     """
-    notebooks = {name: read_notebook(project.notebook_path(name)) for name in chapters}
+    read = notebooks or {}
+    notebooks = {name: read.get(name) or read_notebook(project.notebook_path(name)) for name in chapters}
     runs = {name: current(project, name, profile, notebook) for name, notebook in notebooks.items()}
     stale = [name for name, run in runs.items() if run is None]
     total = sum(len(notebooks[name].cells) for name in stale)
-    failures: dict[str, BookError] = {}
+    failures: dict[str, GllmError] = {}
     with tqdm(total=total, unit="cell", disable=quiet or not stale, desc="executing") as bar:
 
         def one(name: str) -> None:
             try:
                 runs[name] = execute(project, name, notebooks[name], profile, registry, progress=bar.update)
-            except BookError as error:
-                failures[name] = error
-                bar.write(f"{name}: failed")
-            else:
-                bar.write(f"{name}: {runs[name].facts['seconds']:.0f} s")  # type: ignore[union-attr]
+                told = f"{runs[name].facts['seconds']:.0f} s"  # type: ignore[union-attr]
+            except GllmError as error:
+                failures[name], told = error, "failed"
+            if not quiet:
+                bar.write(f"{name}: {told}", file=sys.stderr)
 
-        with ThreadPoolExecutor(max_workers=workers) as pool:
-            try:
-                list(pool.map(one, stale))
-            except KeyboardInterrupt:
-                pool.shutdown(wait=False, cancel_futures=True)
-                _kill_kernels()
-                raise
+        in_threads(one, stale, workers)
     if failures:
         raise BookError("\n\n".join(str(failures[name]) for name in stale if name in failures))
     return {name: run for name, run in runs.items() if run is not None}
+
+
+def in_threads(work: Callable[[str], Any], items: Iterable[str], workers: int) -> list[Any]:
+    """Return what `work` makes of each item; Ctrl-C ends the kernels at once instead of waiting for their cells."""
+    _interrupted.clear()
+    with ThreadPoolExecutor(max_workers=workers) as pool:
+        try:
+            return list(pool.map(work, items))
+        except KeyboardInterrupt:
+            _interrupted.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in _kernels - {0}:
+                with suppress(OSError):
+                    os.kill(process, signal.SIGKILL)
+            raise
 
 
 def execute(
@@ -165,14 +202,14 @@ def execute(
     progress: Progress = lambda _: None,
 ) -> Run:
     """Execute one chapter in a fresh kernel and store its run; with `until`, stop after that cell and store nothing."""
-    started, clock = time.time(), time.perf_counter()
+    clock = time.perf_counter()
     inputs = static_inputs(project, chapter, notebook, profile)
     cells, inline, trace = asyncio.run(_execute(project, chapter, notebook, profile, registry, until, progress))
     outputs = tuple(tuple(dict(o) for o in cell.outputs) for cell in cells)
     facts = {
         "seconds": round(time.perf_counter() - clock, 1),
         "cpu_seconds": trace["cpu_seconds"],
-        "finished": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(started)),
+        "finished": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "machine": trace["machine"],
         "versions": trace["versions"],
     }
@@ -217,7 +254,8 @@ async def _execute(
 
 
 async def _run_cell(client: NotebookClient, chapter: str, index: int, registry: Registry) -> None:
-    claims = sorted({d.claim for d in registry.declared if (d.chapter, d.cell) == (chapter, index)})
+    declared = [d for d in registry.declared if (d.chapter, d.cell) == (chapter, index)]
+    claims = dict.fromkeys(d.claim for d in declared)
     place = f"{chapter}, cell {index + 1}" + (f" (claim {', '.join(claims)})" if claims else "")
     try:
         await client.async_execute_cell(client.nb.cells[0], 0)
@@ -232,6 +270,14 @@ async def _run_cell(client: NotebookClient, chapter: str, index: int, registry: 
     for output in client.nb.cells[0].outputs:
         if output.output_type == "stream" and output.name == "stderr":
             raise BookError(f"{place}: wrote to standard error: {output.text.strip()[:300]}; silence or mend it")
+    announced = sorted(f"{d.name} for {d.claim} ({d.kind}, {d.scope}, {sorted(d.mutants)})" for d in declared)
+    shown = sorted(
+        f"{r['name']} for {r['claim']} ({r['kind']}, {r['scope']}, {sorted(r['witnesses'])})"
+        for r in evidence_in(client.nb.cells[0].outputs)
+    )
+    if announced != shown:
+        told = f"declares the checks {announced or 'none'} and shows {shown or 'none'}"
+        raise BookError(f"{place}: {told}; each runs once, from an @evidence line in its cell that is written out")
 
 
 async def _inline_value(client: NotebookClient, place: str, name: str) -> str:
@@ -247,9 +293,12 @@ async def _inline_value(client: NotebookClient, place: str, name: str) -> str:
 
 async def _ask(client: NotebookClient, place: str, code: str, expression: str = "0") -> str:
     """Run code outside the notebook and return the text of an expression after it."""
-    reply = await client.kc.execute_interactive(
-        code, store_history=False, user_expressions={"it": expression}, output_hook=lambda _: None, timeout=60
-    )
+    try:
+        reply = await client.kc.execute_interactive(
+            code, store_history=False, user_expressions={"it": expression}, output_hook=lambda _: None, timeout=60
+        )
+    except (TimeoutError, RuntimeError, Empty) as error:
+        raise BookError(f"{place}: its kernel does not answer ({error}); try again on a less busy machine") from error
     content = reply["content"]
     answer = content.get("user_expressions", {}).get("it", {})
     if content["status"] != "ok" or answer.get("status") != "ok":
@@ -264,7 +313,7 @@ async def _client(project: Project, chapter: str, profile: str) -> AsyncIterator
     """Start a kernel of this very interpreter, whatever kernels the user has installed, and stop it at the end."""
     argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     with tempfile.TemporaryDirectory(prefix="gllm-") as folder:
-        wire = {"transport": "ipc", "ip": f"{folder}/k"} if os.name == "posix" else {}
+        wire = {"transport": "ipc", "ip": f"{folder}/k"} if os.name == "posix" and len(folder) < 90 else {}
         manager = AsyncKernelManager(connection_file=f"{folder}/kernel.json", **wire)
         manager._kernel_spec = KernelSpec(argv=argv, display_name="Python 3", language="python")
         client = NotebookClient(v4.new_notebook(), km=manager, timeout=CELL_SECONDS[profile])
@@ -279,23 +328,19 @@ async def _client(project: Project, chapter: str, profile: str) -> AsyncIterator
         process = getattr(manager.provisioner, "pid", None) or 0
         _kernels.add(process)
         try:
+            if _interrupted.is_set():
+                raise BookError(f"{chapter}: interrupted")
             yield client
         finally:
             _kernels.discard(process)
             await setup.__aexit__(None, None, None)
 
 
-def _kill_kernels() -> None:
-    """End every kernel at once, so that an interrupted build does not wait for its cells."""
-    for process in _kernels - {0}:
-        with suppress(OSError):
-            os.kill(process, signal.SIGKILL)
-
-
 def _environment(project: Project, chapter: str) -> dict[str, str]:
     for folder in ("ipython", "hypothesis", "matplotlib"):
         project.build(folder).mkdir(parents=True, exist_ok=True)
-    environment = os.environ | dict.fromkeys(THREADS, "1")
+    environment = {key: value for key, value in os.environ.items() if key not in PERSONAL}
+    environment |= dict.fromkeys(THREADS, "1")
     environment |= {
         "GLLM_CHAPTER": chapter,
         "PYTHONHASHSEED": "0",

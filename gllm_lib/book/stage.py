@@ -18,8 +18,8 @@ from nbformat import v4
 
 from gllm_lib import checks
 from gllm_lib.book import tables
-from gllm_lib.book.project import INLINE, BookError, Notebook, Project, parameters, read_notebook
-from gllm_lib.book.run import Run
+from gllm_lib.book.project import BookError, Notebook, Project, fill_inline, parameters, read_notebook
+from gllm_lib.book.run import Run, evidence_by_claim
 from gllm_lib.proofs.claims import ClaimError, Registry, divs
 from gllm_lib.proofs.status import Status, statuses
 
@@ -28,10 +28,17 @@ NOT_EXECUTED = (
 )
 
 
-def stage(project: Project, runs: Mapping[str, Run], registry: Registry, profile: str) -> Path:
+def stage(
+    project: Project,
+    runs: Mapping[str, Run],
+    registry: Registry,
+    profile: str,
+    notebooks: Mapping[str, Notebook] | None = None,
+) -> Path:
     """Write the site folder for these runs and return it; chapters without a run appear as not executed.
 
-    The folder is built beside and exchanged at the end, so that an error leaves the previous one in place.
+    `notebooks` are the chapters as they were when executed, if they are at hand. The folder is built beside and
+    exchanged at the end, so that an error leaves the previous one in place.
     """
     site, fresh = project.build("site"), project.build("site.new")
     shutil.rmtree(fresh, ignore_errors=True)
@@ -41,39 +48,25 @@ def stage(project: Project, runs: Mapping[str, Run], registry: Registry, profile
     for page in project.pages:
         source = project.root / page
         if page.endswith(".ipynb"):
-            notebook = staged(project, source.stem, runs.get(source.stem), computed, evidence)
-            checks.write_text(fresh / page, notebook)
+            notebook = (notebooks or {}).get(source.stem) or read_notebook(source)
+            text = staged(source.stem, notebook, runs.get(source.stem), computed, evidence)
         else:
             text = filled(project, page, source.read_text(encoding="utf-8"), runs, registry, profile)
-            checks.write_text(fresh / page, text)
+        checks.write_text(fresh / page, text)
     _copy_rest(project, fresh)
-    old = project.build("site.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if site.exists():
-        site.rename(old)
-    fresh.rename(site)
-    shutil.rmtree(old, ignore_errors=True)
+    checks.exchange(fresh, site)
     return site
 
 
-def evidence_by_claim(runs: Mapping[str, Run]) -> dict[str, list[dict[str, Any]]]:
-    """Return the evidence records of these runs by the claim they are for."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for run in runs.values():
-        for record in run.evidence:
-            found.setdefault(record["claim"], []).append(record)
-    return found
-
-
 def staged(
-    project: Project,
     chapter: str,
+    notebook: Notebook,
     run: Run | None,
     computed: Mapping[str, Status],
     evidence: Mapping[str, list[dict[str, Any]]],
 ) -> str:
     """Return the JSON of one executed notebook: outputs, inline values and a status under each claim."""
-    notebook = copy.deepcopy(read_notebook(project.notebook_path(chapter)))
+    notebook = copy.deepcopy(notebook)
     outputs, inline = iter(run.outputs if run else ()), iter(run.inline if run else ())
     count = 0
     for index, cell in enumerate(notebook.cells):
@@ -83,8 +76,8 @@ def staged(
             cell.execution_count = count if run else None
             _require_output(f"{chapter}, cell {index + 1}", cell, run)
         elif cell.cell_type == "markdown":
-            fill = (lambda _: next(inline)) if run else (lambda match: f"`{match[1]}`")
-            cell.source = with_status(INLINE.sub(fill, cell.source), computed, evidence)
+            fill = (lambda _: next(inline)) if run else (lambda name: f"`{name}`")
+            cell.source = with_status(fill_inline(cell.source, fill), computed, evidence)
     if run:
         notebook.metadata["gllm"] = {"profile": run.profile, **run.facts}
         _show_overrides(notebook, chapter, run.profile)
@@ -120,7 +113,7 @@ def with_status(markdown: str, computed: Mapping[str, Status], evidence: Mapping
     """Return a markdown cell with a status div after each claim block that it holds."""
     if ":::" not in markdown:
         return markdown
-    lines = markdown.splitlines()
+    lines = markdown.split("\n")
     for div in reversed(divs(markdown)):
         if div.id in computed:
             lines.insert(div.closes + 1, "\n" + status_block(div.id, computed[div.id], evidence.get(div.id, [])))
@@ -140,16 +133,15 @@ def status_block(label: str, status: Status, records: list[dict[str, Any]]) -> s
 
 def filled(project: Project, page: str, text: str, runs: Mapping[str, Run], registry: Registry, profile: str) -> str:
     """Return a .qmd page whose `::: {.generated what="..."}` blocks hold what the build knows."""
-    lines = text.splitlines()
+    lines = text.split("\n")
     try:
         blocks = [div for div in divs(text, page) if "generated" in div.classes]
     except ClaimError as error:
         raise BookError(str(error)) from error
     for div in reversed(blocks):
         made = tables.table(div.attributes.get("what", ""), project, runs, registry, profile, where=page)
-        opened = div.closes - len(div.body.splitlines()) - 1
-        lines[opened : div.closes + 1] = ["", made, ""]
-    return "\n".join(lines) + "\n"
+        lines[div.opens : div.closes + 1] = ["", made, ""]
+    return "\n".join(lines)
 
 
 def _copy_rest(project: Project, fresh: Path) -> None:
@@ -157,7 +149,10 @@ def _copy_rest(project: Project, fresh: Path) -> None:
     config = copy.deepcopy(dict(project.config))
     config["execute"] = {"enabled": False}
     checks.write_text(fresh / "_quarto.yml", yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
-    for name in [config.get("bibliography", "")] if isinstance(config.get("bibliography"), str) else []:
-        shutil.copyfile(project.root / name, fresh / name)
+    names = config.get("bibliography") or []
+    for name in [names] if isinstance(names, str) else names:
+        if not (project.root / name).is_file():
+            raise BookError(f"_quarto.yml names the bibliography {name}, which does not exist; add it or drop the line")
+        checks.write_bytes(fresh / name, (project.root / name).read_bytes())
     if (project.root / "figures").is_dir():
         shutil.copytree(project.root / "figures", fresh / "figures")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from gllm_lib.book.project import BookError, Project
-from gllm_lib.book.run import Run
+from gllm_lib.book.run import Run, evidence_by_claim
 from gllm_lib.proofs import sources
 from gllm_lib.proofs.claims import Claim, Registry
 from gllm_lib.proofs.sources import Treatment
@@ -18,10 +19,10 @@ Evidence = Mapping[str, list[dict[str, Any]]]
 def table(what: str, project: Project, runs: Mapping[str, Run], registry: Registry, profile: str, *, where: str) -> str:
     """Return the markdown of the generated block `what`; raises BookError for a name that is not known."""
     makers: dict[str, Callable[[], str]] = {
-        "claims-by-chapter": lambda: claims_by_chapter(registry, _evidence(runs)),
-        "claims-by-source": lambda: claims_by_source(project, registry, _evidence(runs)),
+        "claims-by-chapter": lambda: claims_by_chapter(registry, evidence_by_claim(runs)),
+        "claims-by-source": lambda: claims_by_source(project, registry, evidence_by_claim(runs)),
         "open-items": lambda: open_items(project, registry),
-        "errata": lambda: errata(registry, _evidence(runs)),
+        "errata": lambda: errata(registry, evidence_by_claim(runs)),
         "runs": lambda: chapter_runs(project, runs, profile),
         "versions": lambda: versions(runs),
     }
@@ -30,18 +31,21 @@ def table(what: str, project: Project, runs: Mapping[str, Run], registry: Regist
     return makers[what]()
 
 
-def _evidence(runs: Mapping[str, Run]) -> Evidence:
-    found: dict[str, list[dict[str, Any]]] = {}
-    for run in runs.values():
-        for record in run.evidence:
-            found.setdefault(record["claim"], []).append(record)
-    return found
+def plain(text: str) -> str:
+    """Return the words of a docstring or a scope as markdown that shows them as they are."""
+    return re.sub(r"([\\`*_{}\[\]<>$~^@#])", r"\\\1", text)
 
 
 def rows(header: list[str], body: list[list[str]], widths: str) -> str:
     """Return a pandoc pipe table; `widths` is its ruler, such as '|:--|--:|'."""
-    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in [header, *body]]
+    lines = ["| " + " | ".join(map(_cell, line)) + " |" for line in [header, *body]]
     return "\n".join([lines[0], widths, *lines[1:]])
+
+
+def _cell(text: str) -> str:
+    """Return a text on one line without a bare pipe: in mathematics it becomes a command."""
+    pieces = re.split(r"(\$[^$]+\$)", " ".join(text.split()))
+    return "".join(p.replace("|", r"\vert " if p.startswith("$") else r"\|") for p in pieces)
 
 
 def claims_by_chapter(registry: Registry, evidence: Evidence) -> str:
@@ -69,12 +73,12 @@ def _claim_row(claim: Claim, computed: Mapping[str, Status], evidence: Evidence)
     records = evidence.get(claim.id, [])
     kinds = ", ".join(dict.fromkeys(_kind(record) for record in records)) or "none"
     rejected = sum(record["mutants_rejected"] for record in records)
-    told = f"{kinds}; {rejected} mutants rejected" if records else "none"
+    told = f"{kinds}; {rejected} mutant{'s' * (rejected != 1)} rejected" if records else "none"
     return [f"@{claim.id} {claim.title}", claim.source, str(computed[claim.id]), told]
 
 
 def _kind(record: Mapping[str, Any]) -> str:
-    return f"{record['kind']} ({record['scope']})" if record["scope"] else str(record["kind"])
+    return f"{record['kind']} ({plain(record['scope'])})" if record["scope"] else str(record["kind"])
 
 
 def claims_by_source(project: Project, registry: Registry, evidence: Evidence) -> str:
@@ -124,7 +128,7 @@ def errata(registry: Registry, evidence: Evidence) -> str:
             continue
         corrections = [c for c in registry.claims.values() if c.corrects == claim.id]
         better = "; ".join(f"@{c.id} {c.title} ({computed[c.id]})" for c in corrections) or "none is claimed"
-        says = " ".join(record["says"] for record in evidence.get(claim.id, []))
+        says = " ".join(plain(record["says"]) for record in evidence.get(claim.id, []))
         parts.append(
             f"## {claim.title} {{.unnumbered}}\n\n"
             f"*{claim.source}, @{claim.id}: {computed[claim.id]}.*\n\n"

@@ -9,27 +9,55 @@ import platform
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import gllm_lib
 from gllm_lib import checks
 
 SHOWN = ("numpy", "scipy", "sympy", "matplotlib", "hypothesis", "z3-solver", "python-flint", "scikit-learn")
+CHANGED = "changed while the chapter ran"  # no file has this hash, so the run is not current
+
+_opened: dict[str, None] = {}
+_started, _root = time.time(), Path.cwd().parent
+
+
+def watch() -> None:
+    """Note from now on every file that this process opens for reading, whoever opens it."""
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and isinstance(arguments[0], str) and not arguments[2] & (os.O_WRONLY | os.O_RDWR):
+            _opened[os.path.abspath(arguments[0])] = None
+
+    sys.addaudithook(hook)
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the interpreter and of the packages that results depend on most."""
+    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in SHOWN}
 
 
 def trace() -> str:
     """Return, as JSON, imported library files and data read (path to SHA-256), CPU-seconds, machine and versions."""
     library = Path(gllm_lib.__file__).parent
-    files = [Path(m.__file__) for m in list(sys.modules.values()) if getattr(m, "__file__", None)]  # type: ignore[arg-type]
-    mine = sorted(str(f.relative_to(library)) for f in files if f.is_relative_to(library) and f.suffix == ".py")
+    modules = {Path(m.__file__) for m in list(sys.modules.values()) if getattr(m, "__file__", None)}  # type: ignore[arg-type]
+    mine = {file for file in modules if file.is_relative_to(library) and file.suffix == ".py"}
+    apart = (Path(sys.prefix), _root / "build", _root / ".git")
+    read = {file for file in {*modules, *map(Path, _opened)} - mine if file.is_relative_to(_root) and file.is_file()}
+    data = {file for file in read if not any(map(file.is_relative_to, apart)) and file.suffix != ".pyc"}
     return json.dumps(
         {
-            "library": {name: checks.sha256(library / name) for name in mine},
-            "data": checks.inputs_read(),
+            "library": {str(file.relative_to(library)): _digest(file) for file in sorted(mine)},
+            "data": {str(file): _digest(file) for file in sorted(data)} | checks.inputs_read(),
             "cpu_seconds": round(time.process_time(), 1),
             "machine": machine(),
-            "versions": {"python": platform.python_version()} | {n: importlib.metadata.version(n) for n in SHOWN},
+            "versions": versions(),
         }
     )
+
+
+def _digest(file: Path) -> str:
+    """Return the hash of a file, unless it changed after this process began and may have been read before that."""
+    return CHANGED if file.stat().st_mtime > _started else checks.sha256(file)
 
 
 def machine() -> str:

@@ -11,9 +11,8 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
-
-import networkx
 
 from gllm_lib.checks import GllmError
 from gllm_lib.proofs.evidence import KINDS, NEAR
@@ -22,9 +21,10 @@ PREFIXES = ("thm", "lem", "cor", "prp", "cnj", "def", "exm", "rem")
 THEOREM_LIKE = ("thm", "lem", "cor", "prp")
 
 _FENCE = re.compile(r"^\s{0,3}(:{3,})\s*(\{.*\}|[\w.-]+)?\s*$")
-_CODE_FENCE = re.compile(r"^\s{0,3}(```+|~~~+)")
+_BURIED = re.compile(r"""^[^`]*:::+\s*\{""")  # an opening where the pattern above sees none: in a list or a quotation
+CODE_FENCE = re.compile(r"^\s*(?P<fence>`{3,}(?=[^`]*$)|~{3,})")
 _ATTRIBUTE = re.compile(
-    r"""#(?P<id>[\w:.-]+)|\.(?P<cls>[\w-]+)|(?P<key>[\w-]+)=(?:"(?P<quoted>[^"]*)"|(?P<bare>\S+))"""
+    r"""(?<!\S)(?:\#(?P<id>[\w:.-]+)|\.(?P<cls>[\w-]+)|(?P<key>[\w-]+)=(?P<value>"[^"]*"|'[^']*'|[^\s"'=]+))(?!\S)"""
 )
 
 
@@ -34,12 +34,13 @@ class ClaimError(GllmError, ValueError):
 
 @dataclass(frozen=True)
 class Div:
-    """A fenced div: its identifier, classes and attributes, its lines inside, and where it closes (line number)."""
+    """A fenced div: its identifier, classes and attributes, its lines inside, and the lines that open and close it."""
 
     id: str
     classes: tuple[str, ...]
     attributes: Mapping[str, str]
     body: str
+    opens: int
     closes: int
 
 
@@ -94,44 +95,70 @@ class Registry:
 
 
 def parse_attributes(text: str) -> tuple[str, tuple[str, ...], dict[str, str]]:
-    """Return identifier, classes and key-value pairs of a pandoc attribute block such as `{#a .b c="d"}`."""
+    """Return identifier, classes and key-value pairs of a pandoc attribute block such as `{#a .b c="d"}`.
+
+    Raises ClaimError for what pandoc would not read as attributes, and for a key given twice.
+    """
     identifier, classes, pairs = "", [], {}
-    for match in _ATTRIBUTE.finditer(text.strip("{}")):
+    text = text.strip().removeprefix("{").removesuffix("}")
+    for match in _ATTRIBUTE.finditer(text):
         if match["id"]:
             identifier = match["id"]
         elif match["cls"]:
             classes.append(match["cls"])
+        elif match["key"] in pairs:
+            raise ClaimError(f"the attribute {match['key']} is given twice; join the two")
         else:
-            pairs[match["key"]] = match["quoted"] if match["quoted"] is not None else match["bare"]
+            value = match["value"]
+            pairs[match["key"]] = value[1:-1] if value[0] in "\"'" else value
+    if rest := _ATTRIBUTE.sub("", text).strip():
+        raise ClaimError(
+            f'the attributes hold {rest!r}; write {{#label .class key="value"}}, without quotes in a value'
+        )
     return identifier, tuple(classes), pairs
 
 
-def divs(markdown: str, where: str = "text") -> list[Div]:
-    """Return the fenced divs of a markdown text, nested ones included; raises ClaimError for one never closed."""
-    lines = markdown.splitlines()
-    stack: list[tuple[int, str]] = []
-    found: list[Div] = []
+def outside_code(lines: Iterable[str]) -> Iterable[tuple[int, str]]:
+    """Yield number and text of the lines of a markdown text that stand outside fenced code."""
     code = ""
     for number, line in enumerate(lines):
-        fence = _CODE_FENCE.match(line)
-        if fence and (not code or line.strip().startswith(code)):
-            code = "" if code else fence[1]
-        if code or not (match := _FENCE.match(line)):
-            continue
-        if match[2]:
-            stack.append((number, match[2]))
+        fence = CODE_FENCE.match(line)
+        if not code and fence:
+            code = fence["fence"]
+        elif not code:
+            yield number, line
+        elif line.strip().startswith(code) and not line.strip().strip(code[0]):
+            code = ""
+
+
+def divs(markdown: str, where: str = "text") -> list[Div]:
+    """Return the fenced divs of a markdown text, nested ones included, in the order of their ends.
+
+    Raises ClaimError for a div that is never closed or opened, is malformed, or stands in a list or a quotation.
+    """
+    lines = markdown.split("\n")
+    stack: list[tuple[int, str]] = []
+    found: list[Div] = []
+    for number, line in outside_code(lines):
+        match = _FENCE.match(line)
+        if not match:
+            if _BURIED.match(line):
+                raise ClaimError(f"{where}: line {number + 1} opens a div inside other text; give it a line of its own")
+        elif match[2]:
+            stack.append((number, match[2] if match[2].startswith("{") else "." + match[2]))
         elif stack:
             opened, attributes = stack.pop()
-            identifier, classes, pairs = parse_attributes(
-                attributes if attributes.startswith("{") else "." + attributes
-            )
-            found.append(Div(identifier, classes, pairs, "\n".join(lines[opened + 1 : number]), number))
+            try:
+                parsed = parse_attributes(attributes)
+            except ClaimError as error:
+                raise ClaimError(f"{where}, line {opened + 1}: {error}") from error
+            found.append(Div(*parsed, "\n".join(lines[opened + 1 : number]), opened, number))
         else:
             raise ClaimError(f"{where}: line {number + 1} closes a div (:::) that was never opened; remove it")
     if stack:
         opened, attributes = stack[-1]
         raise ClaimError(f"{where}: the div {attributes} opened in line {opened + 1} is never closed; add a line ':::'")
-    return sorted(found, key=lambda div: div.closes)
+    return found
 
 
 def claims_of(chapter: str, cells: Iterable[Mapping[str, Any]]) -> list[Claim]:
@@ -155,7 +182,7 @@ def _claim(chapter: str, index: int, div: Div) -> Claim:
     strange = set(div.attributes) - {"source", "uses", "corrects"}
     if strange:
         raise ClaimError(f"{where}: attribute {sorted(strange)[0]!r} is unknown; use source, uses, corrects")
-    heading = re.search(r"^#{2,6}\s+(.+?)\s*$", div.body, re.MULTILINE)
+    heading = re.match(r"\s*#{2,6}\s+(.+?)\s*$", div.body, re.MULTILINE)
     if not heading:
         raise ClaimError(f"{where}: it has no name; begin the block with a line '## Name'")
     if not div.attributes.get("source", "").strip():
@@ -185,14 +212,20 @@ def declared_in(chapter: str, cells: Iterable[Mapping[str, Any]]) -> list[Declar
         if cell["cell_type"] != "code":
             continue
         where = f"{chapter}, cell {index + 1}"
-        try:
-            tree = ast.parse(cell["source"])
-        except SyntaxError as error:
-            raise ClaimError(f"{where}, line {error.lineno}: {error.msg}; mend the cell") from error
-        for node in ast.walk(tree):
+        for node in ast.walk(_parsed(cell["source"], where)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 found += [_declared(call, node.name, chapter, index, where) for call in _evidence_calls(node)]
     return found
+
+
+def _parsed(source: str, where: str) -> ast.Module:
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError) as error:  # ValueError: a null byte
+        line = getattr(error, "lineno", None) or 1
+        magic = re.match(r"\s*[%!?]", source.split("\n")[line - 1])
+        told = "a notebook command; write plain Python" if magic else f"{getattr(error, 'msg', error)}; mend the cell"
+        raise ClaimError(f"{where}, line {line}: {told}") from error
 
 
 def _evidence_calls(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.Call]:
@@ -277,13 +310,11 @@ def _check_references(claim: Claim, claims: Mapping[str, Claim]) -> None:
 
 
 def _check_cycles(claims: Mapping[str, Claim]) -> None:
-    graph = networkx.DiGraph((claim.id, label) for claim in claims.values() for label in claim.uses)
     try:
-        cycle = networkx.find_cycle(graph)
-    except networkx.NetworkXNoCycle:
-        return
-    path = " -> ".join([*(edge[0] for edge in cycle), cycle[0][0]])
-    raise ClaimError(f"the claims use each other in a circle: {path}; remove one 'uses'")
+        TopologicalSorter({claim.id: claim.uses for claim in claims.values()}).prepare()
+    except CycleError as error:
+        path = " -> ".join(reversed(error.args[1]))
+        raise ClaimError(f"the claims use each other in a circle: {path}; remove one 'uses'") from error
 
 
 def _check_declared(item: Declared, claims: Mapping[str, Claim]) -> None:

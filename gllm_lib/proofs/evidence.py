@@ -11,18 +11,17 @@ import html
 import inspect
 import os
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
-
-import hypothesis
-from hypothesis import HealthCheck, Phase, Verbosity
-from IPython.display import display
 
 from gllm_lib.checks import GllmError
 
 MIME_TYPE = "application/vnd.gllm.evidence+json"
 KINDS = ("exact", "property", "numeric", "simulation", "empirical", "counterexample")
 NEAR = "near: "  # a mutant whose name starts so is off by at most 10% or drops one hypothesis
+REPEATED = ("exact", "numeric", "counterexample")  # kinds that chance plays no part in
+QUICK = 1.0  # seconds below which such a check runs a second time, to show that it keeps no state
 
 Check = Callable[..., Any]
 Mutants = Mapping[str, Mapping[str, Any]]
@@ -49,18 +48,20 @@ def evidence(
     *,
     kind: str,
     mutants: Mutants,
-    given: Mapping[str, hypothesis.strategies.SearchStrategy[Any]] | None = None,
+    given: Mapping[str, Any] | None = None,
     scope: str | None = None,
     cases: int = 200,
 ) -> Callable[[Check], Check]:
     """Run the decorated check as evidence for `claim`, then its mutants; return the check unchanged.
 
     `given` holds one hypothesis strategy per drawn argument, `cases` the number of examples; `mutants` maps a name to
-    the ingredients (keyword arguments) that the mutant replaces. `exact` evidence needs `scope`, "all" or a named part.
-    The check may return an int, the number of cases it covered. Raises EvidenceError and, for a malformed declaration,
-    a GllmError that says what is missing.
+    the ingredients (keyword arguments) that the mutant replaces. `property` evidence draws; `exact` evidence does not,
+    and needs `scope`, "all" or a named part. The check may return an int, the number of cases it covered. Raises
+    EvidenceError, also for a malformed declaration, and says what is missing.
     """
-    _validate(claim, kind, mutants, scope, cases)
+    from IPython.display import display
+
+    _validate(claim, kind, mutants, given, scope, cases)
 
     def decorate(check: Check) -> Check:
         _validate_ingredients(claim, check, mutants, given or {})
@@ -89,17 +90,18 @@ def run_evidence(
         covered = _run(claim, check, {}, given, cases, mutant=False)
     except Exception as error:
         raise EvidenceError(f"{where} ({kind}) fails: {_told(error)}") from error
+    again = kind in REPEATED and not given and time.perf_counter() - started < QUICK
     witnesses = {}
     for mutant, ingredients in mutants.items():
         try:
             _run(claim, check, dict(ingredients), given, cases, mutant=True)
-        except Refuted as error:
-            witnesses[mutant] = _told(error)
-        except AssertionError as error:
-            if kind == "exact":
+        except (Refuted, AssertionError) as error:
+            if kind == "exact" and not isinstance(error, Refuted):
                 raise EvidenceError(
                     f"{where}: mutant {mutant!r} ended in a bare assertion; an exact check must raise Refuted(witness)"
                 ) from error
+            if foreign := _foreign(error):
+                raise EvidenceError(f"{where}: mutant {mutant!r} broke in {foreign}, not in the check") from error
             witnesses[mutant] = _told(error)
         except Exception as error:
             raise EvidenceError(
@@ -107,6 +109,11 @@ def run_evidence(
             ) from error
         else:
             raise EvidenceError(f"{where}: mutant {mutant!r} lives; the check cannot tell it from the claim")
+    if again:
+        try:
+            check()
+        except Exception as error:
+            raise EvidenceError(f"{where} passes once and then fails: {_told(error)}; let it keep no state") from error
     return {
         "claim": claim,
         "kind": kind,
@@ -127,6 +134,9 @@ def _run(
     """Run the check once, or over hypothesis's examples if it draws arguments; return the number of cases covered."""
     if not given:
         return _count(check(**ingredients))
+    import hypothesis
+    from hypothesis import HealthCheck, Phase, Verbosity
+
     covered = 0
 
     def body(**drawn: Any) -> None:
@@ -142,7 +152,7 @@ def _run(
         derandomize=False,
         report_multiple_bugs=False,
         verbosity=Verbosity.normal,
-        suppress_health_check=[HealthCheck.differing_executors],
+        suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow],  # slow is not wrong
         phases=phases if mutant else (*phases, Phase.shrink),
     )
     seed = int.from_bytes(hashlib.sha256(f"{claim} {check.__name__}".encode()).digest()[:8], "big")
@@ -161,6 +171,13 @@ def _count(returned: Any) -> int:
     return returned
 
 
+def _foreign(error: BaseException) -> str:
+    """Return the file of an assertion that failed inside an installed package other than a testing module."""
+    file = traceback.extract_tb(error.__traceback__)[-1].filename
+    ours = "site-packages" not in file or "testing" in file or "gllm_lib" in file
+    return "" if ours else file.split("site-packages")[-1].strip("/\\")
+
+
 def _told(error: BaseException) -> str:
     """Return an exception's own words, with the failing case that hypothesis noted."""
     words = str(error).strip() if isinstance(error, Refuted | AssertionError) else f"{type(error).__name__}: {error}"
@@ -168,7 +185,7 @@ def _told(error: BaseException) -> str:
     return " | ".join([words.strip() or "assertion failed", *notes])[:2000]
 
 
-def _validate(claim: str, kind: str, mutants: Mutants, scope: str | None, cases: int) -> None:
+def _validate(claim: str, kind: str, mutants: Mutants, given: Any, scope: str | None, cases: int) -> None:
     if kind not in KINDS:
         raise EvidenceError(f"claim {claim}: kind {kind!r} is unknown; use one of {', '.join(KINDS)}")
     if not mutants:
@@ -177,6 +194,11 @@ def _validate(claim: str, kind: str, mutants: Mutants, scope: str | None, cases:
         )
     if kind == "exact" and not scope:
         raise EvidenceError(f"claim {claim}: exact evidence names its scope: scope='all' or a part such as 'd <= 6'")
+    if (kind == "exact" and given) or (kind == "property" and not given):
+        told = (
+            "draws no examples; check the whole scope" if given else "draws its cases; name strategies in given={...}"
+        )
+        raise EvidenceError(f"claim {claim}: {kind} evidence {told}")
     if kind != "counterexample" and not any(name.startswith(NEAR) for name in mutants):
         raise EvidenceError(
             f"claim {claim}: no mutant is near; name one '{NEAR}...' that is off by at most 10% or drops one hypothesis"

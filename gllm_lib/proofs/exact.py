@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import sympy
 import z3
+from sympy.core.evalf import PrecisionExhausted
+from sympy.logic.boolalg import BooleanAtom
 
+from gllm_lib.checks import InputError, InputTypeError
 from gllm_lib.proofs.evidence import Refuted, Unknown
 
-WITNESS_DIGITS = 60  # a nonzero value is a witness when it exceeds 10**-30 at sixty digits
+WITNESS_DIGITS = 60  # a witness is a difference above 10**-30 of which sympy vouches for sixty digits
+POOL = [sympy.Rational(p, q) for q in (1, 2, 3, 7, 11, 20) for p in range(-40, 41) if abs(p) < 10 or q > 1]
 
 
 def identity(lhs: Any, rhs: Any = 0, *, tries: int = 12, seed: int = 0) -> int:
-    """Prove two sympy expressions or matrices equal for all values of their symbols; return the entries proved.
+    """Prove two sympy expressions or matrices equal wherever both are defined; return the number of entries proved.
 
     Raises Refuted with rational values of the symbols where they differ, and Unknown if neither a proof nor a witness
-    is found. Symbols declared positive, integer or real get values of that kind.
+    is found, or if the difference holds rounded numbers. Values respect what the symbols are declared to be; raises
+    InputError for two different symbols of one name.
     """
-    difference = sympy.Matrix([lhs]) - sympy.Matrix([rhs]) if not hasattr(lhs, "shape") else sympy.Matrix(lhs) - rhs
+    left, right = (side if hasattr(side, "shape") else sympy.Matrix([side]) for side in (lhs, rhs))
+    if hasattr(lhs, "shape") and not hasattr(rhs, "shape") and rhs == 0:
+        right = sympy.zeros(*lhs.shape)
+    difference = sympy.Matrix(left) - sympy.Matrix(right)
     for entry in difference:
         _vanishes(sympy.sympify(entry), tries, random.Random(seed))
     return len(difference)
@@ -28,25 +39,45 @@ def identity(lhs: Any, rhs: Any = 0, *, tries: int = 12, seed: int = 0) -> int:
 
 def _vanishes(expression: sympy.Expr, tries: int, rng: random.Random) -> None:
     symbols = sorted(expression.free_symbols, key=str)
+    twice = [one for one, other in pairwise(symbols) if str(one) == str(other)]
+    if twice:
+        raise InputError(f"two different symbols are called {twice[0]}; declare it once, with its assumptions")
+    undefined = 0
     for _ in range(tries):  # a witness is cheaper than a failed simplification, so look for one first
-        values = {symbol: _value(symbol, rng) for symbol in symbols}
+        values = {symbol: rng.choice(_values(symbol)) for symbol in symbols}
         number = expression.subs(values)
         if number.is_finite is False or number.has(sympy.nan, sympy.zoo, sympy.oo):
-            continue
-        size = abs(sympy.N(number, WITNESS_DIGITS))
-        if size.is_number and size > sympy.Float(10) ** (-WITNESS_DIGITS // 2):
-            raise Refuted(f"at {_assignment(values)} the two sides differ by {sympy.N(number, 8)}")
+            undefined += 1
+        elif size := _size(number):
+            raise Refuted(f"at {_assignment(values)} the two sides differ by {size}")
+    if undefined == tries:
+        raise Unknown(f"{expression} is defined at none of {tries} points, so its vanishing would say nothing")
+    if expression.has(sympy.Float):
+        raise Unknown(f"{expression} holds rounded numbers; write them as sympy.Rational")
     for rewrite in (sympy.expand, lambda e: sympy.cancel(sympy.together(e)), sympy.simplify):
         if rewrite(expression) == 0:
             return
     raise Unknown(f"sympy neither proves nor refutes {expression} = 0")
 
 
-def _value(symbol: sympy.Symbol, rng: random.Random) -> sympy.Rational:
-    if symbol.is_integer:
-        return sympy.Integer(rng.randint(1, 9))
-    value = sympy.Rational(rng.randint(1, 40), rng.randint(1, 20))
-    return value if symbol.is_nonnegative or symbol.is_positive or rng.random() < 0.5 else -value
+def _size(number: sympy.Expr) -> str:
+    """Return a number that is surely not zero in eight digits, else nothing: cancellation leaves no true digit."""
+    tiny = 10 ** (-12 if number.has(sympy.Float) else -WITNESS_DIGITS // 2)
+    try:
+        value = number.evalf(WITNESS_DIGITS, strict=True)
+    except (PrecisionExhausted, NotImplementedError):
+        return ""
+    return str(sympy.N(value, 8)) if value.is_number and abs(value) > tiny else ""
+
+
+@cache
+def _values(symbol: sympy.Symbol) -> list[sympy.Rational]:
+    """Return rational numbers that are all the symbol is declared to be, such as positive or even."""
+    facts = symbol.assumptions0.items()
+    fitting = [value for value in POOL if all(getattr(value, f"is_{fact}") in (truth, None) for fact, truth in facts)]
+    if not fitting:
+        raise Unknown(f"no rational number is all that {symbol} is declared to be, so no witness can be sought")
+    return fitting
 
 
 def _assignment(values: dict[Any, Any]) -> str:
@@ -56,14 +87,18 @@ def _assignment(values: dict[Any, Any]) -> str:
 def smt(statement: Any, *, given: Sequence[Any] = (), seconds: float = 20.0) -> int:
     """Prove with z3 that `statement` follows from the formulas in `given`, for all values of their variables; return 1.
 
-    Raises Refuted with z3's model of the opposite, Unknown when the time limit passes, and Unknown when `given` is
-    contradictory (then anything would follow).
+    Raises Refuted with z3's model of the opposite, Unknown when the time limit passes, Unknown when `given` is not
+    known to be satisfiable (from a contradiction anything would follow), and InputTypeError for what is no formula.
     """
+    for formula in (statement, *given):
+        if not z3.is_bool(formula):
+            raise InputTypeError(f"{formula!r} is {type(formula).__name__}, not a z3 formula; use variables of z3")
     solver = z3.Solver()
     solver.set("timeout", int(1000 * seconds))
     solver.add(*given)
-    if solver.check() == z3.unsat:
-        raise Unknown("the hypotheses contradict each other, so the statement would hold for no reason")
+    if (answer := solver.check()) != z3.sat:
+        told = "contradict each other" if answer == z3.unsat else "may contradict each other: z3 finds no instance"
+        raise Unknown(f"the hypotheses {told}, so the statement could hold for no reason")
     solver.add(z3.Not(statement))
     answer = solver.check()
     if answer == z3.unsat:
@@ -77,11 +112,15 @@ def smt(statement: Any, *, given: Sequence[Any] = (), seconds: float = 20.0) -> 
 def exhaust(domain: Iterable[Any], holds: Callable[[Any], bool]) -> int:
     """Check that `holds` is true on every element of a finite domain and return how many there were.
 
-    Raises Refuted with the first element where it is false, and Unknown for an empty domain.
+    Raises Refuted with the first element where it is false, Unknown for an empty domain, and InputTypeError for an
+    answer that is neither true nor false.
     """
     covered = 0
     for element in domain:
-        if not holds(element):
+        answer = holds(element)
+        if not isinstance(answer, bool | np.bool_ | BooleanAtom):
+            raise InputTypeError(f"holds({element}) is {type(answer).__name__}; return True or False")
+        if not answer:
             raise Refuted(element)
         covered += 1
     if covered == 0:

@@ -33,16 +33,15 @@ def statuses(registry: Registry, evidence: Evidence) -> dict[str, Status]:
 
 
 def _status(claim: Claim, registry: Registry, evidence: Evidence) -> Status:
+    own = _best(claim, registry, evidence)
+    if claim.refuted:
+        if own == "stated":
+            return Status("stated", "", (), "no current run")
+        return Status("refuted", "", (), "its counterexample ran")
     if claim.kind == "def":
         return Status("defined", "", (), "a definition asserts nothing")
     if claim.assumption:
         return Status("assumed", "", (), "an assumption is used, not shown")
-    own = _best(claim, registry, evidence)
-    if claim.refuted:
-        refuted = own != "stated"
-        return Status(
-            "refuted" if refuted else "stated", "", (), "its counterexample ran" if refuted else "no current run"
-        )
     ancestors = [registry.claims[label] for label in registry.ancestors(claim.id)]
     given = tuple(ancestor.title for ancestor in ancestors if ancestor.assumption)
     grades = {claim.id: own}

@@ -99,7 +99,7 @@ def test_sizes_are_read_per_profile(small):
         (replaced("  smoke:", "  tiny:"), "sizes for 'tiny'"),
         (replaced("sizes:", "size:"), "unknown key 'size'"),
         (replaced("{cases: 5}", "{cases: ["), "does not parse"),
-        (tuple(("code", s) if k == "parameters" else (k, s) for k, s in CELLS), "0 cells carry the tag"),
+        (tuple(("code", s) if k == "parameters" else (k, s) for k, s in CELLS), "0 code cells carry the tag"),
         (CELLS[1:], "first cell is not a raw cell"),
     ],
 )

@@ -69,7 +69,7 @@ def test_library_lock_data_and_python_are_part_of_the_key(small, monkeypatch):
     assert current(small, "01-first", "smoke") is None
     (small.root / "requirements.lock").write_text("numpy==2\n")
     assert current(small, "01-first", "smoke") is not None
-    monkeypatch.setattr(runner.platform, "python_version", lambda: "3.99")
+    monkeypatch.setattr(runner, "versions", lambda: {"python": "3.99"})
     assert current(small, "01-first", "smoke") is None
 
 

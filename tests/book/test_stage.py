@@ -78,7 +78,7 @@ def test_generated_tables_replace_their_blocks(site):
     assert "waiting" not in text
     assert "Before." in text
     assert "After." in text
-    assert "| @prp-small Small | GLLM Def. 1 | supported (property) | property; 1 mutants rejected |" in text
+    assert "| @prp-small Small | GLLM Def. 1 | supported (property) | property; 1 mutant rejected |" in text
     assert "No item is open." in text
     assert "Counterexample: 4 is not below 4." in text
     assert "Corrected: @rem-mended Mended (stated)" in text
