@@ -71,13 +71,13 @@ bench: $(VENV)/.test
 	@for script in tests/benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 lock:
-	$(PYTHON) -m venv build/lock
-	build/lock/bin/python -m pip --disable-pip-version-check install --quiet uv
-	cp requirements.lock build/lock/all.txt
-	build/lock/bin/uv pip compile pyproject.toml --universal --python-version 3.11 --all-extras --prerelease disallow \
-	  $(UPGRADE) --quiet --no-header --no-annotate --output-file build/lock/all.txt
-	{ sed -n '/^#/p;/^[^#]/q' requirements.lock; grep -v -E '^(nvidia|cuda|triton)' build/lock/all.txt; } > build/lock/new.txt
-	mv build/lock/new.txt requirements.lock
+	$(PYTHON) -m venv build/pins
+	build/pins/bin/python -m pip --disable-pip-version-check install --quiet uv
+	cp requirements.lock build/pins/all.txt
+	build/pins/bin/uv pip compile pyproject.toml --universal --python-version 3.11 --all-extras --prerelease disallow \
+	  $(UPGRADE) --quiet --no-header --no-annotate --output-file build/pins/all.txt
+	{ sed -n '/^#/p;/^[^#]/q' requirements.lock; grep -v -E '^(nvidia|cuda|triton)' build/pins/all.txt; } > build/pins/new.txt
+	mv build/pins/new.txt requirements.lock
 
 clean:
 	rm -rf build _book .quarto .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
