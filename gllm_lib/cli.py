@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from gllm_lib.checks import GllmError, InputError
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return 0, or 1 after printing what is wrong and how to mend it."""
     options = _parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends a build ends its kernels, as Ctrl-C does
     try:
         code = int(options.run(options) or 0)
         sys.stdout.flush()

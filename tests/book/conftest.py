@@ -6,7 +6,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from gllm_lib.book.project import KERNELSPEC, Project, canonical, open_project
+from gllm_lib.book.project import KERNELSPEC, Project, canonical, open_project, read_registry
+from gllm_lib.book.run import run_chapters
 from gllm_lib.book.scaffold import new_chapter
 
 QUARTO = """project:
@@ -30,6 +31,8 @@ GLLM = [
   {id = "GLLM Def. 1", chapter = "01", title = "a definition"},
 ]
 """
+
+TABLES = ("claims-by-chapter", "claims-by-source", "open-items", "errata", "runs", "versions")
 
 CELLS = (
     ("raw", "---\nsizes:\n  smoke: {cases: 5}\n---"),
@@ -69,38 +72,48 @@ def replaced(old: str, new: str, cells=CELLS):
     return changed
 
 
+def small_book(root: Path, cells=CELLS) -> Project:
+    """Write the small book into a folder."""
+    (root / "chapters").mkdir(parents=True)
+    (root / "_quarto.yml").write_text(QUARTO)
+    (root / "index.qmd").write_text("# Preface {.unnumbered}\n\nRead @sec-first.\n")
+    (root / "references.bib").write_text("")
+    (root / "requirements.lock").write_text("numpy==2\n")
+    (root / "chapters" / "sources.toml").write_text(SOURCES)
+    blocks = "".join(f'::: {{.generated what="{what}"}}\nwaiting\n:::\n\n' for what in TABLES)
+    (root / "chapters" / "A-claims.qmd").write_text(f"# Claims\n\nBefore.\n\n{blocks}After.\n")
+    write_notebook(root / "chapters" / "01-first.ipynb", cells)
+    return open_project(root)
+
+
 @pytest.fixture
 def small(tmp_path: Path) -> Project:
     """The small book, not yet built."""
-    (tmp_path / "chapters").mkdir()
-    (tmp_path / "_quarto.yml").write_text(QUARTO)
-    (tmp_path / "index.qmd").write_text("# Preface {.unnumbered}\n\nRead @sec-first.\n")
-    (tmp_path / "references.bib").write_text("")
-    (tmp_path / "requirements.lock").write_text("numpy==2\n")
-    (tmp_path / "chapters" / "sources.toml").write_text(SOURCES)
-    blocks = "".join(
-        f'::: {{.generated what="{what}"}}\nFilled by make book.\n:::\n\n'
-        for what in ("claims-by-chapter", "claims-by-source", "open-items", "errata", "runs", "versions")
-    )
-    (tmp_path / "chapters" / "A-claims.qmd").write_text(f"# Claims\n\n{blocks}")
-    write_notebook(tmp_path / "chapters" / "01-first.ipynb")
-    return open_project(tmp_path)
+    return small_book(tmp_path / "small")
+
+
+@pytest.fixture(scope="session")
+def executed(tmp_path_factory) -> Project:
+    """The small book with a current run at smoke and at default size; for copying only."""
+    project = small_book(tmp_path_factory.mktemp("executed") / "small")
+    for profile in ("smoke", "default"):
+        run_chapters(project, project.notebooks, profile, read_registry(project), quiet=True)
+    return project
+
+
+@pytest.fixture
+def built(executed: Project, tmp_path: Path) -> Project:
+    """A copy of the executed book that this test may change."""
+    shutil.copytree(executed.root, tmp_path / "built")
+    return open_project(tmp_path / "built")
 
 
 @pytest.fixture(scope="session")
 def scaffolded(tmp_path_factory) -> Project:
     """A small book whose second chapter is what `gllm new chapter` writes; for reading only."""
-    root = tmp_path_factory.mktemp("scaffolded")
-    (root / "chapters").mkdir()
-    (root / "_quarto.yml").write_text(QUARTO)
-    for name in ("index.qmd", "chapters/A-claims.qmd"):
-        (root / name).write_text("# Page\n\nText.\n")
-    (root / "references.bib").write_text("")
-    (root / "requirements.lock").write_text("")
-    (root / "chapters" / "sources.toml").write_text(SOURCES)
-    write_notebook(root / "chapters" / "01-first.ipynb")
-    new_chapter(open_project(root), "Stable, at last!")
-    return open_project(root)
+    project = small_book(tmp_path_factory.mktemp("scaffolded") / "small")
+    new_chapter(project, "Stable, at last!")
+    return open_project(project.root)
 
 
 @pytest.fixture

@@ -1,8 +1,13 @@
 """From the command line to the pages of a small book: built, rebuilt, verified, left alone when something fails."""
 
+import errno
 import json
+import os
 import shutil
 import stat
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -13,56 +18,116 @@ from gllm_lib.cli import main
 from tests.book.conftest import replaced, write_notebook
 
 
-@pytest.fixture
-def inside(small, monkeypatch):
-    """The small book with the working directory inside it and no Quarto in sight."""
-    monkeypatch.chdir(small.root)
+@pytest.fixture(params=["small"])
+def inside(request, monkeypatch):
+    """A book with the working directory in a folder of it and no Quarto in sight."""
+    project = request.getfixturevalue(request.param)
+    monkeypatch.chdir(project.root)
     monkeypatch.setattr(build.shutil, "which", lambda name: None)
-    return small
+    return project
+
+
+executed_before = pytest.mark.parametrize("inside", ["built"], indirect=True)
 
 
 def pages(project):
     return {p.relative_to(project.root): p.read_bytes() for p in (project.root / "_book").rglob("*") if p.is_file()}
 
 
-def test_a_book_is_built_and_a_failed_build_leaves_it(inside, capsys):
+@executed_before
+def test_a_book_is_built_again_with_the_same_bytes_and_a_failed_build_leaves_it(inside, capsys, monkeypatch):
+    monkeypatch.chdir(inside.root / "chapters")
     assert main(["render"]) == 0
-    assert "open _book/index.html" in capsys.readouterr().out
+    assert f"open {inside.root}/_book/index.html" in capsys.readouterr().out
     before = pages(inside)
     assert "20 draws" in (inside.root / "_book" / "chapters" / "01-first.html").read_text()
+    with monkeypatch.context() as patch:
+        patch.setattr("gllm_lib.book.run.execute", lambda *a, **k: pytest.fail("executed again"))
+        assert main(["render"]) == 0
+    assert pages(inside) == before
     for wrong in (replaced("print(told)", "1 / 0"), replaced("see @prp-small", "see @prp-tiny"), (("raw", "x"),)):
         write_notebook(inside.notebook_path("01-first"), wrong)
         assert main(["render"]) == 1
         assert "gllm: 01-first" in capsys.readouterr().err
         assert pages(inside) == before
+    assert not [path for path in inside.root.iterdir() if path.name.startswith("._book")]
 
 
-def test_an_unchanged_book_executes_nothing_and_gives_the_same_bytes(inside, monkeypatch):
-    assert main(["render"]) == 0
-    before = pages(inside)
-    monkeypatch.setattr("gllm_lib.book.run.execute", lambda *a, **k: pytest.fail("executed again"))
-    assert main(["render"]) == 0
-    assert pages(inside) == before
-
-
+@executed_before
 def test_another_size_goes_to_the_preview(inside):
     assert main(["render", "--smoke", "1"]) == 0
     assert not (inside.root / "_book").exists()
     assert "5 draws" in (inside.root / "build" / "preview" / "chapters" / "01-first.html").read_text()
 
 
-def test_claims_before_and_after_a_build(inside, capsys):
+def test_claims_before_a_build(inside, capsys):
     assert main(["claims", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["status"], row["evidence"]) == ("stated", [])
     assert main(["claims"]) == 0
     assert "make book" in capsys.readouterr().err
-    main(["render"])
-    capsys.readouterr()
+    assert not (inside.root / "build").exists()
+
+
+@executed_before
+def test_claims_after_a_build_and_after_an_edit(inside, capsys):
     assert main(["claims", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["id"], row["status"]) == ("prp-small", "supported (property)")
     assert row["evidence"][0]["mutants_rejected"] == 1
+    write_notebook(inside.notebook_path("01-first"), replaced("x <= bound", "x < bound + 1"))
+    assert main(["claims", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["status"] == "stated"
+
+
+def test_claims_load_no_solver_and_draw_nothing(root):
+    heavy = "sympy z3 hypothesis matplotlib sklearn IPython networkx pypandoc scipy"
+    code = (
+        "import sys; from gllm_lib.cli import main; main(['claims'])\n"
+        f"print([name for name in {heavy.split()} if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1] == "[]"
+
+
+def test_a_reader_that_stops_early_is_no_error(built):
+    code = "import sys; from gllm_lib.cli import main; sys.exit(main(['claims', '--json']))"
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run([sys.executable, "-c", code], cwd=built.root, stdout=writing, stderr=subprocess.PIPE)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_build_folder_that_cannot_be_written(inside, capsys):
+    (inside.root / "build").write_text("in the way")
+    assert main(["render"]) == 1
+    assert "build: File exists; nothing was replaced" in capsys.readouterr().err
+
+
+def test_a_full_disk_leaves_the_book(inside, capsys, monkeypatch):
+    (inside.root / "_book").mkdir()
+
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device", "site")
+
+    monkeypatch.setattr("gllm_lib.checks.write_bytes", full)
+    monkeypatch.setattr(build, "run_chapters", lambda *a, **k: {})
+    assert main(["render"]) == 1
+    assert "No space left on device" in capsys.readouterr().err
+    assert (inside.root / "_book").is_dir()
+
+
+def test_a_second_build_waits_for_the_first(built, monkeypatch, capsys):
+    monkeypatch.setattr(build.shutil, "which", lambda name: None)
+    with ThreadPoolExecutor() as pool:
+        with build._alone(built):
+            waiting = pool.submit(build.build_book, built, "smoke", quiet=True)
+            with pytest.raises(TimeoutError):
+                waiting.result(timeout=1)
+            assert not built.build("site").exists()
+        assert (waiting.result(timeout=60) / "index.html").is_file()
+    assert "waiting for it" in capsys.readouterr().err
 
 
 def test_verify_shows_the_checks_of_one_claim(inside, capsys):
@@ -84,16 +149,16 @@ def test_outside_a_book(tmp_path, monkeypatch, capsys):
     assert "not inside the book" in capsys.readouterr().err
 
 
-def test_quarto_renders_the_staged_folder_where_it_is_present(small, monkeypatch, tmp_path):
+def test_quarto_renders_the_staged_folder_where_it_is_present(built, monkeypatch, tmp_path):
     fake = tmp_path / "quarto"
     fake.write_text('#!/bin/sh\nmkdir "$2/_book" && cp "$2/index.qmd" "$2/_book/index.html"\n')
     fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setattr(build.shutil, "which", lambda name: str(fake))
-    out = build.build_book(small, quiet=True)
+    out = build.build_book(built, quiet=True)
     assert "Read @sec-first" in (out / "index.html").read_text()
     fake.write_text('#!/bin/sh\nmkdir "$2/_book"; echo "WARN: Unable to resolve crossref @prp-x"\n')
     with pytest.raises(build.BookError, match="Unable to resolve crossref"):
-        build.build_book(small, quiet=True)
+        build.build_book(built, quiet=True)
     assert (out / "index.html").exists()
 
 
@@ -104,6 +169,7 @@ def test_a_scaffolded_chapter_passes_as_it_stands(copy_of, scaffolded, monkeypat
     (project.root / "chapters" / "01-first.ipynb").unlink()
     listed = (project.root / "_quarto.yml").read_text()
     (project.root / "_quarto.yml").write_text(listed.replace("    - chapters/01-first.ipynb\n", ""))
+    (project.root / "index.qmd").write_text("# Preface {.unnumbered}\n")
     (project.root / "chapters" / "sources.toml").write_text('[chapters]\n01 = "x"\n[items]\n')
     assert main(["check"]) == 0
     assert main(["render"]) == 0

@@ -1,5 +1,7 @@
 """The book's own linter: a clean chapter has no finding, and each fault has one."""
 
+import json
+
 import pytest
 
 from gllm_lib.book.lint import findings, fix, prose
@@ -39,6 +41,9 @@ FIGURE = '#| label: fig-a\n#| fig-cap: "A."\n#| fig-alt: "A line."\n1'
         ((*CLEAN, ("code", FIGURE.replace('#| fig-alt: "A line."\n', ""))), "fig-a has no fig-alt"),
         ((*CLEAN, ("code", FIGURE.replace('#| fig-cap: "A."\n', ""))), "fig-a has no fig-cap"),
         ((*CLEAN, ("code", "#| label: tbl-a\n1")), "tbl-a has no tbl-cap"),
+        ((*CLEAN, ("raw", "x")), "cell 10: a raw cell"),
+        ((*CLEAN, ("code", "from gllm_lib.proofs.evidence import MIME_TYPE")), "cell 10: names MIME_TYPE"),
+        ((*CLEAN, ("code", "evidence = print")), "evidence comes from the decorator @evidence alone"),
         (CELLS, "needs two kinds of evidence, one of them exact or property; it has property"),
         (replaced('source="GLLM Def. 1"', 'source="new"', CLEAN), "no claim names 'GLLM Def. 1'"),
         (replaced('source="GLLM Def. 1"', 'source="GLLM Def. 1; GLLM Def. 9"', CLEAN), "names 'GLLM Def. 9'"),
@@ -66,6 +71,26 @@ def test_a_notebook_out_of_form_is_found_and_fixed(small):
     assert fix(small) == ["01-first"]
     assert path.read_text() == canonical
     assert fix(small) == []
+
+
+def test_cells_without_ids_are_fixed_and_pasted_images_are_kept(small):
+    path = write_notebook(small.notebook_path("01-first"), CLEAN)
+    notebook = json.loads(path.read_text())
+    del notebook["cells"][1]["id"]
+    path.write_text(json.dumps(notebook))
+    assert fix(small) == ["01-first"]
+    assert len(read_notebook(path).cells) == len(CLEAN)
+    notebook["cells"][1]["attachments"] = {"a.png": {"image/png": "x"}}
+    path.write_text(json.dumps(notebook))
+    with pytest.raises(BookError, match="cell 2: holds a pasted image"):
+        fix(small)
+    assert "attachments" in path.read_text()
+
+
+def test_a_chapter_that_is_not_listed_is_found(small):
+    write_notebook(small.notebook_path("01-first"), CLEAN)
+    (small.root / "chapters" / "02-new.ipynb").write_text("{}")
+    assert [finding for finding in found(small) if "02-new.ipynb: _quarto.yml does not list it" in finding]
 
 
 def test_a_missing_kernelspec_is_fixed(small):

@@ -7,6 +7,7 @@ import pytest
 from gllm_lib.book.project import (
     BookError,
     canonical,
+    fill_inline,
     front_matter,
     inline_names,
     open_project,
@@ -75,6 +76,36 @@ def test_a_broken_file(small, content, error, message):
         read_notebook(path)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda nb: nb["cells"][1].pop("id"), "without an id of their own"),
+        (lambda nb: nb["cells"][1].update(id="cell-0"), "without an id of their own"),
+        (lambda nb: [nb.update(nbformat_minor=4), *(cell.pop("id") for cell in nb["cells"])], "without an id"),
+        (lambda nb: nb["cells"][1].update(attachments={"a.png": {"image/png": "x"}}), "cell 2: holds a pasted image"),
+        (lambda nb: nb.update(nbformat=5), "not a valid notebook: Unsupported nbformat version 5"),
+        (lambda nb: nb["metadata"]["kernelspec"].update(language="R"), "a kernelspec for R, not python"),
+    ],
+)
+def test_a_notebook_with_strange_content(small, change, message):
+    path = small.notebook_path("01-first")
+    notebook = json.loads(path.read_text())
+    change(notebook)
+    path.write_text(json.dumps(notebook))
+    with pytest.raises(BookError, match=message):
+        read_notebook(path)
+
+
+def test_line_ends_of_windows_make_no_difference(small):
+    path = small.notebook_path("01-first")
+    before = canonical(read_notebook(path))
+    notebook = json.loads(before)
+    for cell in notebook["cells"]:
+        cell["source"] = "".join(cell["source"]).replace("\n", "\r\n")
+    path.write_text(json.dumps(notebook))
+    assert canonical(read_notebook(path)) == before
+
+
 def test_canonical_form_drops_outputs_and_is_stable(small):
     path = small.notebook_path("01-first")
     notebook = read_notebook(path)
@@ -101,6 +132,9 @@ def test_sizes_are_read_per_profile(small):
         (replaced("{cases: 5}", "{cases: ["), "does not parse"),
         (tuple(("code", s) if k == "parameters" else (k, s) for k, s in CELLS), "0 code cells carry the tag"),
         (CELLS[1:], "first cell is not a raw cell"),
+        (replaced("{cases: 5}", "5"), "sizes hold names and values"),
+        (replaced("\n  smoke: {cases: 5}", " [smoke]"), "sizes hold names and values"),
+        (replaced("{cases: 5}", "{cases: 1e3}"), "sets cases to the text '1e3'"),
     ],
 )
 def test_sizes_that_do_not_fit(small, cells, message):
@@ -119,3 +153,14 @@ def test_inline_values_are_names():
     assert inline_names("x", "a `{python} told` and `{python} other`") == ["told", "other"]
     with pytest.raises(BookError, match="'len\\(x\\)' is not a name"):
         inline_names("x", "`{python} len(x)`")
+
+
+def test_inline_values_shown_as_code_are_left_alone():
+    text = "a `{python} b`, ``{python} c``, `` `{python} d` ``\n\n```\n`{python} e`\n```\n\n| `{python} f` | `g` |"
+    assert inline_names("x", text) == ["b", "f"]
+    assert fill_inline(text, str.upper) == text.replace("`{python} b`", "B").replace("`{python} f`", "F")
+
+
+def test_annotated_sizes_may_be_set(small):
+    notebook = read_notebook(write_notebook(small.notebook_path("01-first"), replaced("cases = 20", "cases: int = 20")))
+    assert parameters("01-first", notebook, "smoke") == (3, {"cases": 5})

@@ -4,11 +4,12 @@ import json
 
 import pytest
 
-from gllm_lib.book.project import BookError, read_registry
-from gllm_lib.book.run import run_chapters
+from gllm_lib.book.project import BookError, read_notebook, read_registry
+from gllm_lib.book.run import Run, current_runs, run_chapters
 from gllm_lib.book.stage import stage, with_status
+from gllm_lib.proofs.claims import divs
 from gllm_lib.proofs.status import Status
-from tests.book.conftest import CELLS, replaced, write_notebook
+from tests.book.conftest import CELLS, replaced, small_book, write_notebook
 
 
 def staged(project, runs=None, profile="smoke"):
@@ -24,33 +25,17 @@ def sources_of(site):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    from tests.book.conftest import QUARTO, SOURCES
-
-    root = tmp_path_factory.mktemp("staged")
-    (root / "chapters").mkdir()
-    (root / "_quarto.yml").write_text(QUARTO)
-    (root / "index.qmd").write_text("# Preface {.unnumbered}\n")
-    (root / "references.bib").write_text("")
-    (root / "chapters" / "sources.toml").write_text(SOURCES)
-    blocks = [f'::: {{.generated what="{what}"}}\nwaiting\n:::\n' for what in TABLES]
-    (root / "chapters" / "A-claims.qmd").write_text("# Claims\n\nBefore.\n\n" + "\n".join(blocks) + "\nAfter.\n")
     refuted = (
         "markdown",
         '::: {#rem-printed .claim .refuted source="new"}\n## Printed\nAll $x < 4$.\n:::\n\n'
-        '::: {#rem-mended .claim source="new" corrects="rem-printed"}\n## Mended\nAll $x < 5$.\n:::',
+        '::: {#rem-mended .claim source="new" corrects="rem-printed"}\n## Mended: $|x| < 5$\nAll $x < 5$.\n:::',
     )
     witness = (
         "code",
         '@evidence("rem-printed", kind="counterexample", mutants={"mended": {"below": 5}})\n'
-        'def four_is_not(below=4):\n    """4 is not below 4."""\n    assert not 4 < below',
+        'def four_is_not(below=4):\n    """4 is not < <b>4</b>."""\n    assert not 4 < below',
     )
-    write_notebook(root / "chapters" / "01-first.ipynb", (*CELLS, refuted, witness))
-    from gllm_lib.book.project import open_project
-
-    return staged(open_project(root))
-
-
-TABLES = ("claims-by-chapter", "claims-by-source", "open-items", "errata", "runs", "versions")
+    return staged(small_book(tmp_path_factory.mktemp("staged") / "book", (*CELLS, refuted, witness)))
 
 
 def test_inline_values_and_status_are_in_place(site):
@@ -80,8 +65,9 @@ def test_generated_tables_replace_their_blocks(site):
     assert "After." in text
     assert "| @prp-small Small | GLLM Def. 1 | supported (property) | property; 1 mutant rejected |" in text
     assert "No item is open." in text
-    assert "Counterexample: 4 is not below 4." in text
-    assert "Corrected: @rem-mended Mended (stated)" in text
+    assert r"Counterexample: 4 is not \< \<b\>4\</b\>." in text
+    assert "Corrected: @rem-mended Mended: $|x| < 5$ (stated)" in text
+    assert r"| @rem-mended Mended: $\vert x\vert  < 5$ | new |" in text
     assert "| 01-first |" in text
     assert "| numpy |" in text
 
@@ -101,8 +87,32 @@ def test_a_chapter_that_was_not_executed_says_so(small):
 def test_a_figure_cell_without_output_is_an_error(small):
     cells = replaced('told = f"{cases} draws"\nprint(told)', '#| label: fig-a\ntold = f"{cases} draws"')
     write_notebook(small.notebook_path("01-first"), cells)
+    silent = Run("01-first", "smoke", {}, ((),) * 4, ("5 draws",), {"seconds": 1, "cpu_seconds": 1, "machine": "m"})
     with pytest.raises(BookError, match="cell 7: fig-a displayed nothing"):
-        staged(small)
+        staged(small, {"01-first": silent})
+
+
+def test_a_chapter_edited_during_the_build_is_staged_as_it_ran(built):
+    notebooks = {"01-first": read_notebook(built.notebook_path("01-first"))}
+    runs = current_runs(built, "smoke")
+    write_notebook(built.notebook_path("01-first"), (*CELLS[:5], ("code", "new = 1"), *CELLS[5:]))
+    site = stage(built, runs, read_registry(built, notebooks), "smoke", notebooks)
+    assert not any("new = 1" in source for source in sources_of(site))
+    assert any("There were 5 draws" in source for source in sources_of(site))
+
+
+def test_a_bibliography_that_is_missing(small):
+    (small.root / "references.bib").unlink()
+    with pytest.raises(BookError, match=r"bibliography references\.bib, which does not exist"):
+        staged(small, runs={})
+
+
+@pytest.mark.parametrize("body", ["", "\n", "old\n\n", "::: {.inner}\nx\n:::\n"])
+def test_a_generated_block_is_replaced_whatever_it_holds(small, body):
+    page = small.root / "chapters" / "A-claims.qmd"
+    page.write_text(f'# A\n\n::: {{.generated what="versions"}}\n{body}:::\n\nAfter.\n')
+    text = (staged(small, runs={}) / "chapters" / "A-claims.qmd").read_text()
+    assert text.split() == ["#", "A", "No", "chapter", "was", "executed.", "After."]
 
 
 def test_an_error_leaves_the_previous_site(small):
@@ -119,3 +129,11 @@ def test_status_follows_the_block_it_is_for():
     text = 'a\n\n::: {#prp-a .claim source="new"}\n## A\nx\n:::\n\nb'
     lines = with_status(text, {"prp-a": proved}, {"prp-a": []}).splitlines()
     assert lines.index(":::") < lines.index('::: {.status .proved claim="prp-a"}') < lines.index("b")
+
+
+def test_a_status_stands_inside_the_div_that_holds_its_claim():
+    proved = Status("proved", "", (), "exact")
+    text = ':::: {.column}\n::: {#prp-a .claim source="new"}\n## A\n\n```\n::: {#prp-a}\n```\n:::\n::::\nb'
+    made = with_status(text, {"prp-a": proved}, {"prp-a": []})
+    assert made.count(".status") == 1
+    assert [(div.id, "status" in div.classes) for div in divs(made)] == [("prp-a", False), ("", True), ("", False)]

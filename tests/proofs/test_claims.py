@@ -77,6 +77,15 @@ def test_ancestors_are_transitive_and_cross_chapters():
         ([block("prp-a"), CHECK, CHECK], "two checks named check"),
         ([block("prp-a", classes=".refuted"), CHECK], "needs kind='counterexample'"),
         ([block("prp-a"), code("def f(:\n    pass")], "line 1"),
+        ([code("x = 1\n%matplotlib inline")], "cell 1, line 2: a notebook command"),
+        ([code("x = '\0'")], "null"),
+        ([md('::: {#prp-a .claim source="new"}\n## A'), md("x\n:::")], "never closed"),
+        ([md('::: {#prp-a .claim source="new"}\nwords\n\n## A\nx\n:::')], "begin the block with a line"),
+        ([md('- item\n\n    ::: {#prp-a .claim source="new"}\n    ## A\n    :::')], "inside other text"),
+        ([md('> ::: {#prp-a .claim source="new"}\n> ## A\n> :::')], "inside other text"),
+        ([md('::: {#prp-a .claim source="a "b""}\n## A\n:::')], "the attributes hold"),
+        ([md('::: {#prp-a .claim source="a" source="b"}\n## A\n:::')], "source is given twice"),
+        ([block("prp-a", uses="def-b,")], "def-b,, which no chapter states"),
         ([block("prp-a"), code(CHECK["source"].replace("near: x", "x"))], "no near mutant"),
         ([block("prp-a"), code(CHECK["source"].replace('scope="all", ', ""))], "names no scope"),
         ([block("prp-a"), code(CHECK["source"].replace('"exact"', '"proof"'))], "has kind 'proof'"),
@@ -92,3 +101,17 @@ def test_each_mistake_has_its_own_message(cells, message):
 def test_evidence_may_not_stand_in_another_chapter():
     with pytest.raises(ClaimError, match="in another chapter"):
         registry({"01-a": [block("prp-a")], "02-b": [CHECK]})
+
+
+def test_code_that_shows_a_div_opens_none():
+    for text in ("````\n```\n::: {.a}\n````", "~~~\n```\n::: {.a}\n~~~", "text `::: {.a}` text", "```x``` y"):
+        assert divs(text) == [], text
+    assert [div.classes for div in divs("```x``` y\n\n:::: {.a}\r\nx\r\n::::\r\n")] == [("a",)]
+
+
+def test_attributes_with_other_quotes_and_signs():
+    assert parse_attributes("""{#prp-a source='say "x"' uses="a=b, .c #d"}""") == (
+        "prp-a",
+        (),
+        {"source": 'say "x"', "uses": "a=b, .c #d"},
+    )

@@ -1,5 +1,6 @@
 """The decorator: what passes, what is rejected, and what is an error rather than a kill."""
 
+import numpy as np
 import pytest
 from hypothesis import assume
 from hypothesis import strategies as st
@@ -132,6 +133,8 @@ def lambda_counting(number):
         ({"kind": "numeric", "mutants": {"near: x": {}}, "given": DRAWN}, "replaces nothing"),
         ({"kind": "numeric", "mutants": {"near: x": {"x": 3}}, "given": DRAWN}, "replaces x"),
         ({"kind": "numeric", "mutants": NEAR}, "draws x; name a strategy"),
+        ({"kind": "property", "mutants": NEAR}, "property evidence draws its cases"),
+        ({"kind": "exact", "scope": "all", "mutants": NEAR, "given": DRAWN}, "exact evidence draws no examples"),
     ],
 )
 def test_a_malformed_declaration_is_refused(options, message):
@@ -152,3 +155,66 @@ def test_html_is_escaped():
     record = run(near_four, mutants={"near: <b>": {"bound": 3}}, given=DRAWN)
     assert "<b><b>" not in as_html(record)
     assert "near: &lt;b&gt;" in as_html(record)
+
+
+def test_a_check_that_asserts_nothing_lets_its_mutants_live():
+    def idle(bound=4):
+        return bound
+
+    with pytest.raises(EvidenceError, match="lives"):
+        run(idle, kind="numeric", mutants=NEAR)
+
+
+def test_no_valid_example_is_no_evidence():
+    def filtered(x, bound=4):
+        assume(x > 4)
+
+    with pytest.raises(EvidenceError, match="fails"):
+        run(filtered, mutants=NEAR, given=DRAWN)
+
+
+def test_a_check_that_keeps_state_is_found_out():
+    calls = []
+
+    def first_call_only(bound=4):
+        calls.append(bound)
+        assert len(calls) == 1
+
+    with pytest.raises(EvidenceError, match="passes once and then fails"):
+        run(first_call_only, kind="numeric", mutants=NEAR)
+
+
+def test_an_assertion_inside_another_package_is_no_kill(tmp_path):
+    file = tmp_path / "site-packages" / "other.py"
+
+    def check(bound=4):
+        if bound != 4:
+            exec(compile("assert False", str(file), "exec"))
+
+    with pytest.raises(EvidenceError, match=r"broke in other\.py, not in the check"):
+        run(check, kind="numeric", mutants=NEAR)
+
+
+def test_numpy_s_comparisons_do_kill():
+    def check(bound=4):
+        np.testing.assert_allclose(bound, 4)
+
+    assert run(check, kind="numeric", mutants=NEAR)["mutants_rejected"] == 1
+
+
+def test_a_generator_is_no_check():
+    def later(bound=4):
+        yield bound
+
+    with pytest.raises(EvidenceError, match="a check returned"):
+        run(later, kind="numeric", mutants=NEAR)
+
+
+def test_a_long_witness_is_cut():
+    def check(bound=4):
+        if bound != 4:
+            raise Refuted("9" * 10**6)
+
+    record = run(check, kind="exact", mutants=NEAR, scope="all")
+    assert len(record["witnesses"]["near: three"]) == 2000
+    assert len(as_html(record)) < 1000

@@ -8,6 +8,7 @@ import z3
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gllm_lib.checks import InputError, InputTypeError
 from gllm_lib.proofs.evidence import Refuted, Unknown
 from gllm_lib.proofs.exact import exhaust, identity, smt
 
@@ -71,3 +72,74 @@ def test_exhaust_counts_refutes_and_refuses_nothing():
         exhaust(range(8), lambda k: k < 5)
     with pytest.raises(Unknown, match="empty"):
         exhaust([], lambda k: True)
+
+
+negative, imaginary = sympy.Symbol("m", negative=True), sympy.Symbol("z", imaginary=True)
+even, real = sympy.Symbol("e", even=True), sympy.Symbol("r", real=True)
+
+
+@pytest.mark.parametrize(
+    ("lhs", "rhs"),
+    [
+        (sympy.sqrt(negative**2), -negative),
+        ((-1) ** even, 1),
+        (sympy.cosh(50 * x) ** 2 - sympy.sinh(50 * x) ** 2, 1),  # equal, though 60 digits of each side say nothing
+        (sympy.Matrix([[x, 0]]), sympy.Matrix([[x, 0]])),
+    ],
+)
+def test_no_witness_breaks_an_assumption_or_comes_from_cancellation(lhs, rhs):
+    assert identity(lhs, rhs) >= 1
+
+
+def test_a_matrix_of_zeros_needs_no_other_side():
+    assert identity(sympy.Matrix([[x - x, 0]])) == 2
+
+
+@pytest.mark.parametrize(("lhs", "rhs"), [(sympy.sqrt(real**2), real), (sympy.log(real**2), 2 * sympy.log(real))])
+def test_branches_are_refuted_where_they_differ(lhs, rhs):
+    with pytest.raises(Refuted, match="r = -"):
+        identity(lhs, rhs)
+
+
+@pytest.mark.parametrize(
+    ("lhs", "rhs", "message"),
+    [
+        (sympy.log(x - x), 0, "defined at none"),
+        (0.1 * x + 0.2 * x, 0.3 * x, "rounded numbers"),
+        (imaginary**2, -(sympy.Abs(imaginary) ** 2), "no rational number is all that z is declared"),
+    ],
+)
+def test_what_no_point_can_speak_for_is_unknown(lhs, rhs, message):
+    with pytest.raises(Unknown, match=message):
+        identity(lhs, rhs)
+
+
+def test_two_symbols_of_one_name_are_refused():
+    with pytest.raises(InputError, match="two different symbols are called x"):
+        identity(sympy.Symbol("x") + 1, x + 1)
+
+
+def test_only_formulas_go_to_the_solver():
+    a = z3.Real("a")
+    for statement, hypotheses in ((1 < 2, ()), (a > 0, (False,)), (a, ())):
+        with pytest.raises(InputTypeError, match="not a z3 formula"):
+            smt(statement, given=hypotheses)
+
+
+def test_hypotheses_that_nobody_can_satisfy_prove_nothing():
+    a, b = z3.Reals("a b")
+    with pytest.raises(Unknown, match="finds no instance"):
+        smt(a * 0 == 0, given=[a**b == 2], seconds=1)
+
+
+@pytest.mark.parametrize("answer", [None, "no", (k for k in ()), 1])
+def test_an_answer_that_is_neither_true_nor_false_is_refused(answer):
+    with pytest.raises(InputTypeError, match="return True or False"):
+        exhaust([1], lambda k: answer)
+
+
+def test_a_generator_that_is_used_up_is_no_domain():
+    domain = (k for k in range(3))
+    assert exhaust(domain, lambda k: sympy.Integer(k) >= 0) == 3
+    with pytest.raises(Unknown, match="empty"):
+        exhaust(domain, lambda k: True)

@@ -98,3 +98,20 @@ def test_rows_have_the_announced_shape():
     assert {"id", "kind", "title", "source", "chapter", "uses", "status", "evidence"} <= set(row)
     assert (row["kind"], row["chapter"], row["status"]) == ("prp", "04-x", "proved")
     assert row["evidence"] == [record("exact", scope="all")]
+
+
+@pytest.mark.parametrize(("label", "classes"), [("def-a", ".refuted"), ("cnj-a", ".refuted .assumption")])
+def test_whatever_is_refuted_says_so(label, classes):
+    cells = [claim(label, classes=classes, title="Assumption A"), check(label, "counterexample")]
+    assert status_of(cells, {label: [record("counterexample")]}, label) == "refuted"
+    assert status_of(cells, {}, label) == "stated"
+
+
+def test_what_a_definition_rests_on_weakens_across_chapters():
+    first = [claim("lem-b"), check("lem-b", "simulation"), claim("def-d", uses="lem-b")]
+    second = [claim("prp-a", uses="def-d"), check("prp-a", "exact", scope="all")]
+    read = registry({"01-x": first, "02-y": second})
+    exact = record("exact", scope="all")
+    found = statuses(read, {"prp-a": [exact], "lem-b": [record("simulation")]})
+    assert (str(found["prp-a"]), found["prp-a"].because) == ("supported (simulation)", "lem-b, which it uses")
+    assert str(statuses(read, {"prp-a": [exact]})["prp-a"]) == "stated"
