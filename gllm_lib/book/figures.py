@@ -26,10 +26,9 @@ from cycler import cycler
 from matplotlib.colors import LinearSegmentedColormap, to_hex
 from matplotlib.figure import Figure
 
+from gllm_lib.book import INK, PAPER
 from gllm_lib.checks import InputError, InputTypeError, write_text
 
-INK = "#1b1c1e"  # stands for the page's text colour
-PAPER = "#fdfcfa"  # stands for the page itself
 PALETTE = ("#4f56e6", "#e0660f", "#3796d5", "#b93c20", "#94537f", "#b67e88")
 NAMES = ("indigo", "orange", "sky", "brick", "mauve", "rose")
 COLOURS = dict(zip(NAMES, PALETTE, strict=True))

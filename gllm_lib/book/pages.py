@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from gllm_lib.book.figures import INK, PAPER
+from gllm_lib.book import INK, PAPER
 from gllm_lib.checks import InputError
 
 OPTIONS = {"label", "fig-cap", "fig-alt", "tbl-cap", "echo", "include", "output"}

@@ -29,7 +29,7 @@ from gllm_lib.book.layout import Layout, Source
 from gllm_lib.book.mathml import mend
 from gllm_lib.book.numbering import Page, collect, node, page_number, prepare, table_of_labels, walk
 from gllm_lib.book.pages import RenderError, notebook_markdown
-from gllm_lib.checks import write_bytes, write_text
+from gllm_lib.checks import exchange, write_bytes, write_text
 
 ASSETS = Path(__file__).parent / "assets"
 READ = "markdown+autolink_bare_uris"
@@ -60,7 +60,7 @@ def render(site: Path, out: Path) -> list[Path]:
         write_text(fresh / "assets" / "index.js", layout.search_index(labels.values()))
         check_links(fresh, [page.target for page in pages])
         fresh.chmod(0o755)
-        _exchange(fresh, out)
+        exchange(fresh, out)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     return [out / page.target for page in pages]
@@ -242,17 +242,3 @@ def check_links(out: Path, targets: list[PurePosixPath]) -> None:
         place = os.path.normpath(target.parent / unquote(path)) if path else target.as_posix()
         if not (out / place).is_file() or (fragment and fragment not in identifiers.get(place, {fragment})):
             raise RenderError(f"{target.stem}: unresolved reference, a link to {link}, which the book does not hold")
-
-
-def _exchange(fresh: Path, out: Path) -> None:
-    """Put the finished folder in the place of the old one."""
-    old = fresh.with_name(fresh.name + ".old")
-    if out.exists():
-        out.rename(old)
-    try:
-        fresh.rename(out)
-    except OSError:
-        if old.exists():
-            old.rename(out)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
