@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gllm_lib import __version__
-from gllm_lib.book.project import PROFILES, open_project, read_notebook, read_registry
+from gllm_lib.book.project import PROFILES, open_project, read_notebooks, read_registry
 from gllm_lib.checks import GllmError, InputError
 
 
@@ -100,8 +100,9 @@ def _claims(options: argparse.Namespace) -> None:
     from gllm_lib.proofs.status import claim_rows
 
     project = open_project()
-    registry = read_registry(project)
-    runs = current_runs(project, options.profile)
+    notebooks = read_notebooks(project)
+    registry = read_registry(project, notebooks)
+    runs = current_runs(project, options.profile, notebooks)
     rows = claim_rows(registry, evidence_by_claim(runs))
     if options.json:
         print(json.dumps(rows, indent=1, ensure_ascii=False))
@@ -132,7 +133,7 @@ def _check(options: argparse.Namespace) -> int:
     if options.fix:
         for name in lint.fix(project):
             print(f"rewritten: {name}")
-    notebooks = {name: read_notebook(project.notebook_path(name)) for name in project.notebooks}
+    notebooks = read_notebooks(project)
     registry = read_registry(project, notebooks)
     found = lint.findings(project, notebooks, registry)
     for finding in found:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gllm_lib.book import lint
-from gllm_lib.book.project import BookError, Project, read_notebook, read_registry
+from gllm_lib.book.project import BookError, Project, read_notebook, read_notebooks, read_registry
 from gllm_lib.book.render import render
 from gllm_lib.book.run import current_runs, execute, in_threads, run_chapters
 from gllm_lib.book.stage import stage
@@ -33,7 +33,7 @@ def build_book(
     All chapters at default size go to `_book/`; a part of them, or another size, goes to `build/preview/`, in which the
     other chapters show their last current run. Raises BookError; the book built before then stays as it was.
     """
-    notebooks = {name: read_notebook(project.notebook_path(name)) for name in project.notebooks}
+    notebooks = read_notebooks(project)
     registry = read_registry(project, notebooks)
     problems = lint.blocking(project, notebooks, registry)
     if problems:
@@ -44,7 +44,7 @@ def build_book(
     with _alone(project):
         runs = run_chapters(project, wanted, profile, registry, notebooks=notebooks, quiet=quiet)
         if not whole:
-            runs |= current_runs(project, profile, [name for name in project.notebooks if name not in runs])
+            runs |= current_runs(project, profile, {name: notebooks[name] for name in notebooks if name not in runs})
         site = stage(project, runs, registry, profile, notebooks)
         if quarto and (command := shutil.which("quarto")):
             _quarto(command, site, out)

@@ -52,7 +52,7 @@ class Project:
     def find(self, name: str) -> str:
         """Return the full name of the chapter that `name` means: itself, its number, or a unique beginning."""
         stem = Path(name).stem
-        hits = [n for n in self.notebooks if n == stem or n.split("-")[0] == stem.zfill(2)]
+        hits = [n for n in self.notebooks if n == stem or n.split("-")[0].lstrip("0") == stem.lstrip("0")]
         hits = hits or [n for n in self.notebooks if n.startswith(stem)]
         if len(hits) != 1:
             raise BookError(f"no single chapter is meant by {name!r}; the chapters are {', '.join(self.notebooks)}")
@@ -124,7 +124,7 @@ def parsed(name: str, text: str) -> Notebook:
     """Return the notebook that a JSON text holds; raises BookError for a pasted image, which no form of it keeps."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # nbformat warns of missing and repeated ids and makes up new ones
-        notebook = nbformat.reads(text, as_version=4)
+        notebook = nbformat.convert(nbformat.reader.reads(text), 4)
         nbformat.validate(notebook)
     for index, cell in enumerate(notebook.cells):
         cell.source = cell.source.replace("\r\n", "\n")
@@ -145,10 +145,14 @@ def canonical(notebook: Notebook) -> str:
     return nbformat.writes(clean, version=4) + "\n"
 
 
+def read_notebooks(project: Project) -> dict[str, Notebook]:
+    """Return all chapters that are notebooks, by name, in the order of the book."""
+    return {name: read_notebook(project.notebook_path(name)) for name in project.notebooks}
+
+
 def read_registry(project: Project, notebooks: Mapping[str, Notebook] | None = None) -> Registry:
     """Return the static registry of all chapters; `notebooks` may hold those already read."""
-    read = notebooks or {name: read_notebook(project.notebook_path(name)) for name in project.notebooks}
-    return registry({name: notebook.cells for name, notebook in read.items()})
+    return registry({name: notebook.cells for name, notebook in (notebooks or read_notebooks(project)).items()})
 
 
 def front_matter(name: str, notebook: Notebook) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from tqdm import tqdm
 
 import gllm_lib
 from gllm_lib import checks
-from gllm_lib.book.project import BookError, Notebook, Project, inline_names, parameters, read_notebook
+from gllm_lib.book.project import BookError, Notebook, Project, inline_names, parameters, read_notebook, read_notebooks
 from gllm_lib.book.trace import versions
 from gllm_lib.checks import GllmError
 from gllm_lib.proofs.claims import Registry, claims_of
@@ -132,9 +132,10 @@ def evidence_by_claim(runs: Mapping[str, Run]) -> dict[str, list[dict[str, Any]]
     return found
 
 
-def current_runs(project: Project, profile: str, names: Iterable[str] | None = None) -> dict[str, Run]:
-    """Return the stored runs that are current, by chapter, of all chapters or of those named."""
-    runs = {name: current(project, name, profile) for name in (project.notebooks if names is None else names)}
+def current_runs(project: Project, profile: str, notebooks: Mapping[str, Notebook] | None = None) -> dict[str, Run]:
+    """Return the stored runs that are current, by chapter, of all chapters or of those given."""
+    notebooks = read_notebooks(project) if notebooks is None else notebooks
+    runs = {name: current(project, name, profile, notebook) for name, notebook in notebooks.items()}
     return {name: run for name, run in runs.items() if run is not None}
 
 

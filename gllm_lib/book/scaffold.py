@@ -134,10 +134,10 @@ def _notebook(title: str, slug: str) -> str:
 def _listed(project: Project, page: str, number: int) -> str:
     """Return the text of `_quarto.yml` with the page before the first chapter of a higher number."""
     lines = (project.root / "_quarto.yml").read_text(encoding="utf-8").splitlines()
-    chapters = [i for i, line in enumerate(lines) if re.search(r"- chapters/\d\d-\S+\.ipynb\s*$", line)]
+    chapters = [i for i, line in enumerate(lines) if re.search(r"- chapters/\d\d\w?-\S+\.ipynb\s*$", line)]
     if not chapters:
         raise BookError("_quarto.yml lists no numbered chapter to put the new one beside; add its line by hand")
-    later = [i for i in chapters if int(re.search(r"chapters/(\d\d)-", lines[i])[1]) > number]  # type: ignore[index]
+    later = [i for i in chapters if int(re.search(r"chapters/(\d\d)", lines[i])[1]) > number]  # type: ignore[index]
     neighbour = later[0] if later else chapters[-1]
     indent = re.match(r"\s*", lines[neighbour])[0]  # type: ignore[index]
     lines.insert(neighbour if later else neighbour + 1, f"{indent}- {page}")

@@ -212,7 +212,8 @@ def declared_in(chapter: str, cells: Iterable[Mapping[str, Any]]) -> list[Declar
         if cell["cell_type"] != "code":
             continue
         where = f"{chapter}, cell {index + 1}"
-        for node in ast.walk(_parsed(cell["source"], where)):
+        tree = _parsed(cell["source"], where)
+        for node in ast.walk(tree) if "evidence" in cell["source"] else ():
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 found += [_declared(call, node.name, chapter, index, where) for call in _evidence_calls(node)]
     return found

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from gllm_lib import checks
 from gllm_lib.book import build
 from gllm_lib.book.project import open_project, read_notebook, read_registry
 from gllm_lib.book.scaffold import new_chapter
@@ -184,6 +185,27 @@ def test_new_chapters_take_their_place(small, capsys):
     assert open_project(small.root).notebooks == ("01-first", "03-between-two", "07-later")
     registry = read_registry(open_project(small.root))
     assert {"prp-later-shift", "prp-between-two-shift"} <= set(registry.claims)
+
+
+def test_new_chapters_respect_parts_of_a_chapter(small):
+    (small.root / "chapters" / "01-first.ipynb").rename(small.root / "chapters" / "01b-rest.ipynb")
+    listed = (small.root / "_quarto.yml").read_text()
+    (small.root / "_quarto.yml").write_text(listed.replace("01-first", "01b-rest"))
+    new_chapter(open_project(small.root), "Next", 2)
+    project = open_project(small.root)
+    assert project.notebooks == ("01b-rest", "02-next")
+    assert (project.find("1b"), project.find("2")) == ("01b-rest", "02-next")
+
+
+def test_an_exchange_that_fails_leaves_the_old_folder(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "page").write_text("old")
+    with pytest.raises(OSError, match="fresh"):
+        checks.exchange(tmp_path / "fresh", tmp_path / "out")
+    assert (tmp_path / "out" / "page").read_text() == "old"
+    (tmp_path / "fresh").mkdir()
+    checks.exchange(tmp_path / "fresh", tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 @pytest.mark.parametrize(
