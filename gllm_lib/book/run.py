@@ -12,21 +12,13 @@ import hashlib
 import json
 import os
 import re
-import signal
 import sys
-import tempfile
-import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from queue import Empty
 from typing import Any
 
-from jupyter_client.kernelspec import KernelSpec
-from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbformat import v4
@@ -34,33 +26,16 @@ from tqdm import tqdm
 
 import gllm_lib
 from gllm_lib import checks
+from gllm_lib.book.kernel import EPILOGUE, PROLOGUE, ask, in_threads, kernel
 from gllm_lib.book.project import BookError, Notebook, Project, inline_names, parameters, read_notebook, read_notebooks
 from gllm_lib.book.trace import versions
 from gllm_lib.checks import GllmError
 from gllm_lib.proofs.claims import Registry, claims_of
 from gllm_lib.proofs.evidence import MIME_TYPE
 
-CELL_SECONDS = {"smoke": 120, "default": 600, "full": None}
-THREADS = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-)
-PERSONAL = ("PYTHONOPTIMIZE", "PYTHONSTARTUP", "PYTHONWARNINGS", "MPLBACKEND")  # a chapter runs without these settings
 LIBRARY = Path(gllm_lib.__file__).parent
 
-PROLOGUE = (
-    "import warnings as _w; _w.filterwarnings('error', module=r'gllm_lib(\\.|$)'); del _w\n"
-    "__import__('gllm_lib.book.trace', fromlist=['watch']).watch()"
-)
-EPILOGUE = "__import__('gllm_lib.book.trace', fromlist=['trace']).trace()"
-
 Progress = Callable[[int], object]
-
-_kernels: set[int] = set()  # process ids of the kernels now running
-_interrupted = threading.Event()
 
 
 @dataclass(frozen=True)
@@ -177,21 +152,6 @@ def run_chapters(
     return {name: run for name, run in runs.items() if run is not None}
 
 
-def in_threads(work: Callable[[str], Any], items: Iterable[str], workers: int) -> list[Any]:
-    """Return what `work` makes of each item; Ctrl-C ends the kernels at once instead of waiting for their cells."""
-    _interrupted.clear()
-    with ThreadPoolExecutor(max_workers=workers) as pool:
-        try:
-            return list(pool.map(work, items))
-        except KeyboardInterrupt:
-            _interrupted.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in _kernels - {0}:
-                with suppress(OSError):
-                    os.kill(process, signal.SIGKILL)
-            raise
-
-
 def execute(
     project: Project,
     chapter: str,
@@ -236,8 +196,8 @@ async def _execute(
     """Run the cells in order; return the executed code cells, the inline values and the trace the kernel leaves."""
     where, overrides = parameters(chapter, notebook, profile)
     executed, inline = [], []
-    async with _client(project, chapter, profile) as client:
-        await _ask(client, chapter, PROLOGUE)
+    async with kernel(project, chapter, profile) as client:
+        await ask(client, chapter, PROLOGUE)
         for index, cell in enumerate(notebook.cells[: None if until is None else until + 1]):
             if cell.cell_type == "code":
                 client.nb.cells = [v4.new_code_cell(cell.source)]
@@ -245,12 +205,12 @@ async def _execute(
                 executed.append(client.nb.cells[0])
                 if index == where:
                     assignments = "\n".join(f"{name} = {value!r}" for name, value in overrides.items())
-                    await _ask(client, chapter, assignments)
+                    await ask(client, chapter, assignments)
             elif cell.cell_type == "markdown":
                 for name in inline_names("", cell.source):
                     inline.append(await _inline_value(client, f"{chapter}, cell {index + 1}", name))
             progress(1)
-        trace = json.loads(await _ask(client, chapter, "", EPILOGUE))
+        trace = json.loads(await ask(client, chapter, "", EPILOGUE))
     return executed, inline, trace
 
 
@@ -282,7 +242,7 @@ async def _run_cell(client: NotebookClient, chapter: str, index: int, registry: 
 
 
 async def _inline_value(client: NotebookClient, place: str, name: str) -> str:
-    text = await _ask(client, place, "", name)
+    text = await ask(client, place, "", name)
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError):
@@ -290,63 +250,3 @@ async def _inline_value(client: NotebookClient, place: str, name: str) -> str:
     if not isinstance(value, str):
         raise BookError(f"{place}: the inline value {name} is not a string; set it to a ready text in a cell above")
     return value
-
-
-async def _ask(client: NotebookClient, place: str, code: str, expression: str = "0") -> str:
-    """Run code outside the notebook and return the text of an expression after it."""
-    try:
-        reply = await client.kc.execute_interactive(
-            code, store_history=False, user_expressions={"it": expression}, output_hook=lambda _: None, timeout=60
-        )
-    except (TimeoutError, RuntimeError, Empty) as error:
-        raise BookError(f"{place}: its kernel does not answer ({error}); try again on a less busy machine") from error
-    content = reply["content"]
-    answer = content.get("user_expressions", {}).get("it", {})
-    if content["status"] != "ok" or answer.get("status") != "ok":
-        problem = answer if content["status"] == "ok" else content
-        raise BookError(f"{place}: {problem.get('ename')}: {problem.get('evalue')}")
-    text = str(answer["data"]["text/plain"])
-    return str(ast.literal_eval(text)) if expression == EPILOGUE else text
-
-
-@asynccontextmanager
-async def _client(project: Project, chapter: str, profile: str) -> AsyncIterator[NotebookClient]:
-    """Start a kernel of this very interpreter, whatever kernels the user has installed, and stop it at the end."""
-    argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    with tempfile.TemporaryDirectory(prefix="gllm-") as folder:
-        wire = {"transport": "ipc", "ip": f"{folder}/k"} if os.name == "posix" and len(folder) < 90 else {}
-        manager = AsyncKernelManager(connection_file=f"{folder}/kernel.json", **wire)
-        manager._kernel_spec = KernelSpec(argv=argv, display_name="Python 3", language="python")
-        client = NotebookClient(v4.new_notebook(), km=manager, timeout=CELL_SECONDS[profile])
-        folder_and_variables = {"cwd": str(project.root / "chapters"), "env": _environment(project, chapter)}
-        setup = client.async_setup_kernel(cleanup_kc=True, **folder_and_variables)
-        try:
-            await setup.__aenter__()
-        except RuntimeError as error:
-            raise BookError(
-                f"{chapter}: its kernel did not start: {error}; try again on a less busy machine"
-            ) from error
-        process = getattr(manager.provisioner, "pid", None) or 0
-        _kernels.add(process)
-        try:
-            if _interrupted.is_set():
-                raise BookError(f"{chapter}: interrupted")
-            yield client
-        finally:
-            _kernels.discard(process)
-            await setup.__aexit__(None, None, None)
-
-
-def _environment(project: Project, chapter: str) -> dict[str, str]:
-    for folder in ("ipython", "hypothesis", "matplotlib"):
-        project.build(folder).mkdir(parents=True, exist_ok=True)
-    environment = {key: value for key, value in os.environ.items() if key not in PERSONAL}
-    environment |= dict.fromkeys(THREADS, "1")
-    environment |= {
-        "GLLM_CHAPTER": chapter,
-        "PYTHONHASHSEED": "0",
-        "IPYTHONDIR": str(project.build("ipython")),
-        "HYPOTHESIS_STORAGE_DIRECTORY": str(project.build("hypothesis")),
-        "MPLCONFIGDIR": str(project.build("matplotlib")),
-    }
-    return environment
