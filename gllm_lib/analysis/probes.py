@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -61,7 +60,7 @@ class Moments:
         """Variance of each output, shape (k,)."""
         return self.yy / self.count - (self.y / self.count) ** 2
 
-    def select(self, outputs: Sequence[int] | NDArray[np.integer[Any]]) -> Moments:
+    def select(self, outputs: ArrayLike | Sequence[int]) -> Moments:
         """Return the moments that concern the outputs with these numbers only."""
         kept = np.asarray(outputs)
         return Moments(self.count, self.x, self.y[kept], self.xx, self.xy[:, kept], self.yy[kept])

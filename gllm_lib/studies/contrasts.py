@@ -7,8 +7,8 @@ cell, reaches `R2_RULE`. Shapes: J divisions (seeds), T targets.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -112,27 +112,6 @@ class Verdict:
     holds: bool
 
 
-def verdicts(records: Sequence[Record], clip: float = 2.0) -> list[Verdict]:
-    """Judge every registered prediction on the records of one cell, in the plan's numbering."""
-    names = passing_targets(records)
-    rules = [
-        _spread(records),
-        _counting(records),
-        _order_decides(records, names),
-        _certificate_fails(records, names),
-        _penalty(records, names),
-        _bootstrap(records, names),
-        _random_arm(records, names, clip),
-        _arms(records, names),
-        _noise(records, names),
-        _geometric(records, names),
-        _first_is_largest(records),
-        _centring(records, names),
-        _families(records),
-    ]
-    return [Verdict(*rule) for rule in rules]
-
-
 Rule = tuple[str, dict[str, float], bool]
 
 
@@ -141,50 +120,16 @@ def decision(found: Interval) -> str:
     return "appears" if found.low > SPREAD else "does not appear" if found.high < SPREAD else "not distinguishable"
 
 
-def _spread(records: Sequence[Record]) -> Rule:
-    found = interval(spread(records))
-    names = passing_targets(records, "lexical")
-    lexical = interval([np.mean([excess(record, name) for name in names]) for record in records])
-    measured = {key: getattr(found, key) for key in ("mean", "sd", "low", "high", "smallest")}
-    measured |= {"lexical_excess": lexical.mean, "lexical_high": lexical.high}
-    return "P1", measured, decision(found) == "does not appear" and lexical.high < -0.02
+def verdicts(records: Sequence[Record], clip: float = 2.0) -> list[Verdict]:
+    """Judge every registered prediction on the records of one cell, in the plan's numbering."""
+    names = passing_targets(records)
+    cases = [(record.values, name) for record in records for name in names]
+    rules = [*_affinity_rules(records, cases), *_order_rules(records, names), *_arm_rules(cases, clip)]
+    return [Verdict(*rule) for rule in sorted(rules, key=lambda rule: int(rule[0][1:]))]
 
 
-def _mean(values: Any) -> float:
+def _share(values: Iterable[Any]) -> float:
     return float(np.mean(np.asarray(list(values), dtype=np.float64)))
-
-
-def _counting(records: Sequence[Record]) -> Rule:
-    rises = {
-        name: _mean(r.values["primary"][f"{name}_5"]["d_plug"] > r.values["primary"][name]["d_plug"] for r in records)
-        for name in ("depth", "freq")
-    }
-    return "P2", rises, min(rises.values()) >= 0.9
-
-
-def _pairings(records: Sequence[Record], names: Sequence[str], construction: str) -> NDArray[np.float64]:
-    """Taxonomic pairing and gain, shape (2, J, orders, T)."""
-    found = [
-        [
-            [[from_basis(label, quantity)(r, name) for name in names] for label in orders(r, construction)]
-            for r in records
-        ]
-        for quantity in ("taxonomic_pairing", "taxonomic_gain")
-    ]
-    return np.array(found)
-
-
-def _order_decides(records: Sequence[Record], names: Sequence[str]) -> Rule:
-    both = np.concatenate([_pairings(records, names, each)[0] for each in ("dec", "enc")], axis=1)
-    positive = (both > 0).mean(axis=1)  # (J, T): share of the 48 bases
-    mixed = float(((positive > 0) & (positive < 1)).mean())
-    return "P3", {"both_signs": mixed, "positive": float(positive.mean())}, mixed >= 0.5
-
-
-def _certificate_fails(records: Sequence[Record], names: Sequence[str]) -> Rule:
-    pairing, gain = _pairings(records, names, "enc")
-    share = float((gain[pairing > 0] > 1).mean()) if (pairing > 0).any() else 0.0
-    return "P4", {"certified": float((pairing > 0).mean()), "certified_but_worse": share}, share >= 0.5
 
 
 def monotone(path: ArrayLike) -> bool:
@@ -195,82 +140,86 @@ def monotone(path: ArrayLike) -> bool:
     return bool(min(drop, rise) <= TOLERANCE)
 
 
-def _penalty(records: Sequence[Record], names: Sequence[str]) -> Rule:
-    keys = ("level", "d", "pca_level", "pca_d")
-    share = {
-        key: _mean(not monotone(r.values["penalty_path"][name][key]) for r in records for name in names) for key in keys
-    }
-    return "P5", share, share["pca_d"] >= 0.5
+def _affinity_rules(records: Sequence[Record], cases: Sequence[tuple[Any, str]]) -> Iterator[Rule]:
+    """P1, P2, P5, P6, P9, P12 and P13: what affinities show and what they do not."""
+    found = interval(spread(records))
+    names = passing_targets(records, "lexical")
+    lexical = interval([np.mean([excess(record, name) for name in names]) for record in records])
+    measured = asdict(found) | {"lexical_excess": lexical.mean, "lexical_high": lexical.high}
+    yield "P1", measured, decision(found) == "does not appear" and lexical.high < -0.02
 
+    primary = [record.values["primary"] for record in records]
+    rises = {name: _share(p[f"{name}_5"]["d_plug"] > p[name]["d_plug"] for p in primary) for name in ("depth", "freq")}
+    yield "P2", rises, min(rises.values()) >= 0.9
 
-def _bootstrap(records: Sequence[Record], names: Sequence[str]) -> Rule:
-    drawn = [r for r in records if "bootstrap" in r.values]
+    paths = ("level", "d", "pca_level", "pca_d")
+    turns = {key: _share(not monotone(v["penalty_path"][name][key]) for v, name in cases) for key in paths}
+    yield "P5", turns, turns["pca_d"] >= 0.5
+
     missed = {}
     for kind in ("level", "d"):
-        rows = [r.values["bootstrap"][name][kind] for r in drawn for name in names]
-        missed[f"sentences_{kind}"] = _mean(not low <= point <= high for point, _, low, high in rows)
-    inside = []
-    for record in records:
-        for name in names:
-            half = record.values["half_samples"].get(name)
-            if half:
-                point = record.values["primary"][name]["level_cross"]
-                inside.append(abs(point - half["mean"]) <= 2 * half["sd"])
-    missed["half_samples"] = 1 - _mean(inside)
-    return "P6", missed, missed["sentences_d"] >= 0.5 and missed["half_samples"] <= 0.1
+        rows = [v["bootstrap"][name][kind] for v, name in cases if "bootstrap" in v]
+        missed[f"sentences_{kind}"] = _share(not low <= point <= high for point, _, low, high in rows)
+    halves = [(v["primary"][name]["level_cross"], v["half_samples"].get(name)) for v, name in cases]
+    missed["half_samples"] = 1 - _share(abs(p - half["mean"]) <= 2 * half["sd"] for p, half in halves if half)
+    yield "P6", missed, missed["sentences_d"] >= 0.5 and missed["half_samples"] <= 0.1
 
-
-def _random_arm(records: Sequence[Record], names: Sequence[str], clip: float) -> Rule:
-    gains = [r.values["arms"][name][f"random_{k}"][1] for r in records for name in names for k in range(4)]
-    expected = random_gain(clip)
-    return "P7", {"mean": _mean(gains), "expected": expected}, abs(_mean(gains) - expected) <= 0.08
-
-
-def _arms(records: Sequence[Record], names: Sequence[str]) -> Rule:
-    rows = [r.values["arms"][name] for r in records for name in names if name in r.values["arms"]]
-    share = {
-        "taxonomic_worse_than_uniform": _mean(row["taxonomic"][1] > 1 for row in rows),
-        "reversed_beats_taxonomic": _mean(row["reversed"][1] < row["taxonomic"][1] for row in rows),
-        "educated_level_helps": _mean(row["educated_level"][1] < 1 for row in rows),
-        "coordinates_beat_levels": _mean(row["educated_coordinate"][1] < row["educated_level"][1] for row in rows),
-        "part_of_speech_worse_than_uniform": _mean(row["part_of_speech"][1] > 1 for row in rows),
-    }
-    return "P8", share, min(share.values()) >= 0.8
-
-
-def _noise(records: Sequence[Record], names: Sequence[str]) -> Rule:
     lower = {}
     for label in ("enc-0123", "dec-0123", "primary"):
-        found = [r.values["nulls"][label][name] for r in records for name in names]
-        lower[label] = _mean(each["level"][0] < each["real"][0] for each in found)
-    return "P9", lower, lower["enc-0123"] >= 0.5
+        nulls = [v["nulls"][label][name] for v, name in cases]
+        lower[label] = _share(null["level"][0] < null["real"][0] for null in nulls)
+    yield "P9", lower, lower["enc-0123"] >= 0.5
+
+    gap = max(abs(v["primary"][name]["level_plug"] - v["primary"][name]["level_plug_raw"]) for v, name in cases)
+    yield "P12", {"largest": float(gap)}, gap < 0.01
+
+    observed, share = family_permutation(records)
+    yield "P13", {"spread": observed, "p": share}, share > 0.05
 
 
-def _geometric(records: Sequence[Record], names: Sequence[str]) -> Rule:
-    share = {}
+def _order_rules(records: Sequence[Record], names: Sequence[str]) -> Iterator[Rule]:
+    """P3, P4, P10 and P11: what the order of the levels decides."""
+
+    def over_orders(construction: str, quantity: str) -> NDArray[np.float64]:  # (J, T, orders)
+        measures = [from_basis(label, quantity) for label in orders(records[0], construction)]
+        return np.array([[[measure(record, name) for measure in measures] for name in names] for record in records])
+
+    pairing = {construction: over_orders(construction, "taxonomic_pairing") for construction in ("dec", "enc")}
+    positive = (np.concatenate(list(pairing.values()), axis=-1) > 0).mean(axis=-1)  # share of the 48 bases
+    mixed = float(((positive > 0) & (positive < 1)).mean())
+    yield "P3", {"both_signs": mixed, "positive": float(positive.mean())}, mixed >= 0.5
+
+    certified = pairing["enc"] > 0
+    gain = over_orders("enc", "taxonomic_gain")
+    share = float((gain[certified] > 1).mean()) if certified.any() else 0.0
+    yield "P4", {"certified": float(certified.mean()), "certified_but_worse": share}, share >= 0.5
+
+    rising = {}
     for label in ("enc-0123", "dec-0123"):
-        rows = [
-            r.values["bases"][label]["a_cross"][r.values["bases"]["scalars"].index(n)] for r in records for n in names
-        ]
-        share[label] = _mean(bool((np.diff(np.array(row, dtype=np.float64)) > 0).all()) for row in rows)
-    return "P10", share, max(share.values()) <= 0.1
+        profiles = [from_basis(label, "a_cross")(record, name) for record in records for name in names]
+        rising[label] = _share((np.diff(np.array(profile, dtype=np.float64)) > 0).all() for profile in profiles)
+    yield "P10", rising, max(rising.values()) <= 0.1
 
-
-def _first_is_largest(records: Sequence[Record]) -> Rule:
-    share = {}
+    first = {}
     for construction in ("enc", "dec"):
         found = [(label, r.values["bases"][label]["s"]) for r in records for label in orders(r, construction)]
-        share[construction] = _mean(int(np.argmax(s)) == int(label[4]) for label, s in found)
-    return "P11", share, share["enc"] >= 0.9
+        first[construction] = _share(int(np.argmax(s)) == int(label[4]) for label, s in found)
+    yield "P11", first, first["enc"] >= 0.9
 
 
-def _centring(records: Sequence[Record], names: Sequence[str]) -> Rule:
-    gaps = [
-        abs(r.values["primary"][name]["level_plug"] - r.values["primary"][name]["level_plug_raw"])
-        for r in records
-        for name in names
-    ]
-    return "P12", {"largest": float(max(gaps))}, max(gaps) < 0.01
+def _arm_rules(cases: Sequence[tuple[Any, str]], clip: float) -> Iterator[Rule]:
+    """P7 and P8: gains of the arms at full amplitude."""
+    gains = [{arm: entry[1] for arm, entry in v["arms"][name].items()} for v, name in cases if name in v["arms"]]
+    drawn, expected = _share(gain[f"random_{k}"] for gain in gains for k in range(4)), random_gain(clip)
+    yield "P7", {"mean": drawn, "expected": expected}, abs(drawn - expected) <= 0.08
+    share = {
+        "taxonomic_worse_than_uniform": _share(gain["taxonomic"] > 1 for gain in gains),
+        "reversed_beats_taxonomic": _share(gain["reversed"] < gain["taxonomic"] for gain in gains),
+        "educated_level_helps": _share(gain["educated_level"] < 1 for gain in gains),
+        "coordinates_beat_levels": _share(gain["educated_coordinate"] < gain["educated_level"] for gain in gains),
+        "part_of_speech_worse_than_uniform": _share(gain["part_of_speech"] > 1 for gain in gains),
+    }
+    yield "P8", share, min(share.values()) >= 0.8
 
 
 def family_permutation(
@@ -289,8 +238,3 @@ def family_permutation(
     outside = (means.sum() - means[chosen].sum(axis=1)) / len(hierarchical)
     observed = float(inside[0] - outside[0])  # the first combination is the lexical family itself
     return observed, float((np.abs(inside - outside) >= abs(observed) - 1e-12).mean())
-
-
-def _families(records: Sequence[Record]) -> Rule:
-    observed, share = family_permutation(records)
-    return "P13", {"spread": observed, "p": share}, share > 0.05

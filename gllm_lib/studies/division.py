@@ -16,14 +16,12 @@ from gllm_lib.analysis.probes import (
     Array,
     Moments,
     choose_penalty,
-    cross_fit,
     document_folds,
     held_out_r2,
     moments,
     pooled,
     ridge_each,
 )
-from gllm_lib.checks import InputError
 from gllm_lib.corpora.annotated import AnnotatedCorpus
 
 PARTS = 20  # whole documents are dealt into 20 parts of nearly equal token counts; roles are sets of parts
@@ -158,13 +156,3 @@ def named_bases(factors: Factors, seed: int) -> dict[str, LevelBasis]:
     rotation = np.linalg.qr(np.random.default_rng([seed, 1]).normal(size=(d, d)))[0]
     found["rotation"] = LevelBasis(rotation, quarter, none)
     return found
-
-
-def shares_in(basis: LevelBasis, division: Division, name: str) -> Array | None:
-    """Cross-fit energy shares (d,) of one target in a basis, or None if the halves agree on no energy."""
-    chosen = division.outputs.columns[name]
-    halves = [basis.vectors.T @ division.weights[role][:, chosen] for role in ("half_a", "half_b")]
-    try:
-        return cross_fit(*halves).shares
-    except InputError:
-        return None

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from gllm_lib.analysis.bases import level_basis
-from gllm_lib.analysis.probes import data_profile
 from gllm_lib.checks import FileError, InputError
 from gllm_lib.corpora.annotated import AnnotatedCorpus
 from gllm_lib.corpora.treebank import read_treebank
@@ -68,19 +67,11 @@ def measure(job: Job, inputs: Mapping[str, Mapping[str, str]]) -> dict[str, Any]
         for name in division.outputs.scalars
     }
     own |= {name: level_basis(factors.decoding, factors.covariance) for name in MULTI_CLASS}
-    named = named_bases(factors, job.seed)
-    tau = {name: data_profile(division.of("half_a", "half_b"), basis.vectors, True) for name, basis in own.items()}
+    run = report.Run(division, factors, own, named_bases(factors, job.seed), settings, job.seed)
     values = {
         "corpus": report.corpus_facts(division, given["words_sha256"]),
         "targets": report.target_facts(division),
-        "primary": report.primary(division, own, tau, settings, job.seed),
-        "short": report.short_levels(division, factors, settings),
-        "bases": report.by_basis(division, named, settings),
-        "nulls": report.shuffled_nulls(division, own, named, settings, job.seed),
-        "penalty_path": report.penalty_path(division, own, tau, named["pca"]),
-        "arms": report.ladder(division, own, tau, settings, job.seed),
-        "half_samples": report.half_sampled(division, own, tau, settings, job.seed),
-    }
+    } | {name: measured(run) for name, measured in report.REPORTS.items()}
     if job.seed in settings["bootstrap_seeds"]:
-        values["bootstrap"] = report.bootstrapped(division, own, tau, settings, job.seed)
+        values["bootstrap"] = report.bootstrapped(run)
     return values

@@ -6,10 +6,12 @@ disjoint halves, `plug` profiles are squared weights of both halves together.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from gllm_lib.analysis.bases import LevelBasis, level_basis
 from gllm_lib.analysis.probes import (
@@ -30,12 +32,54 @@ from gllm_lib.analysis.probes import (
     target_profile,
 )
 from gllm_lib.checks import InputError
-from gllm_lib.studies.division import PENALTIES, ROLES, Division, Factors, shares_in
+from gllm_lib.studies.division import PENALTIES, ROLES, Division, Factors
 from gllm_lib.studies.ladder import arm_report, arms, level_grades, signed_gain
 
 OPEN_CLASSES = ("ADJ", "ADV", "INTJ", "NOUN", "PROPN", "VERB")
 NULL_DRAWS = 200
 BLOCKS = 32  # documents of the profile halves are dealt into this many blocks for half-sampling
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What the reports read: a division, its factors, the registered basis `own` of each target, the `named` bases."""
+
+    division: Division
+    factors: Factors
+    own: Mapping[str, LevelBasis]
+    named: Mapping[str, LevelBasis]
+    settings: Mapping[str, Any]
+    seed: int
+
+    def rng(self, use: int) -> np.random.Generator:
+        """The generator of one report."""
+        return np.random.default_rng([self.seed, use])
+
+    def tau(self, basis: LevelBasis) -> Array:
+        """Data profile (d,) of the profile halves in a basis."""
+        return data_profile(self.division.of("half_a", "half_b"), basis.vectors, True)
+
+    def plug(self, basis: LevelBasis, name: str, role: str = "both") -> Array:
+        """Squared-weight profile (d,) of one target in a basis."""
+        return target_profile(basis.vectors.T @ self.division.weights[role][:, self.division.outputs.columns[name]])
+
+    def shares(self, basis: LevelBasis, name: str) -> Array | None:
+        """Cross-fit shares (d,) of one target in a basis, or None if the halves agree on no energy."""
+        chosen = self.division.outputs.columns[name]
+        return crossed(basis, *(self.division.weights[role][:, chosen] for role in ("half_a", "half_b")))
+
+    def halves(self) -> tuple[Any, Array, Array]:
+        """Word numbers of the profile halves, their coordinates (n, d) and scalar targets (n, k)."""
+        rows = self.division.rows("half_a", "half_b")
+        return rows, self.division.z[rows], self.division.outputs.values[rows][:, : len(self.division.outputs.scalars)]
+
+
+def crossed(basis: LevelBasis, a: Array, b: Array) -> Array | None:
+    """Cross-fit shares (d,) of two probes in a basis, or None if they agree on no energy."""
+    try:
+        return cross_fit(basis.vectors.T @ a, basis.vectors.T @ b).shares
+    except InputError:
+        return None
 
 
 def rounded(value: ArrayLike, digits: int = 4) -> Any:
@@ -46,17 +90,9 @@ def rounded(value: ArrayLike, digits: int = 4) -> Any:
     return [rounded(each, digits) for each in array]
 
 
-def level_affinity(basis: LevelBasis, shares: Array, tau: Array) -> tuple[float, float]:
-    """Return (BC_L, mass added to negative level shares) of signed shares (d,), residual block as one more level."""
-    a, s = blocks_of(basis, shares), blocks_of(basis, tau)
-    profile, moved = floored(a)
-    return float(affinity(profile, s)), moved
-
-
 def blocks_of(basis: LevelBasis, values: ArrayLike) -> Array:
     """Sum values (..., d) within levels, the residual block last if there is one."""
-    levels = len(basis.filled)
-    numbers = np.where(basis.level < 0, levels, basis.level)
+    numbers = np.where(basis.level < 0, len(basis.filled), basis.level)
     return level_sums(values, numbers, int(numbers.max()) + 1)
 
 
@@ -65,9 +101,19 @@ def affinity(alpha: Array, tau: Array) -> Any:
     return np.sqrt(alpha * tau).sum(axis=-1)
 
 
-def plug_in(division: Division, basis: LevelBasis, name: str, role: str = "both") -> Array:
-    """Squared-weight profile (d,) of one target in a basis."""
-    return target_profile(basis.vectors.T @ division.weights[role][:, division.outputs.columns[name]])
+def affinities(basis: LevelBasis, alpha: Array, tau: Array) -> Array:
+    """BC_L and BC_d of nonnegative profiles (..., d), shape (2, ...)."""
+    return np.stack([affinity(blocks_of(basis, alpha), blocks_of(basis, tau)), affinity(alpha, tau)])
+
+
+def level_affinity(basis: LevelBasis, shares: Array, tau: Array) -> tuple[float, float]:
+    """Return (BC_L, mass added to negative level shares) of signed shares (d,), residual block as one more level."""
+    profile, moved = floored(blocks_of(basis, shares))
+    return float(affinity(profile, blocks_of(basis, tau))), moved
+
+
+def _mean_sd(values: Array) -> Any:
+    return rounded([values.mean(), values.std(ddof=1)])
 
 
 def corpus_facts(division: Division, words_sha256: str) -> dict[str, Any]:
@@ -100,61 +146,55 @@ def target_facts(division: Division) -> dict[str, Any]:
     return report
 
 
-def primary(
-    division: Division, own: dict[str, LevelBasis], tau: dict[str, Array], settings: Any, seed: int
-) -> dict[str, Any]:
+def primary(run: Run) -> dict[str, Any]:
     """Affinities in the registered basis, the target's own features left out, and isotropic nulls of equal outputs."""
-    rng = np.random.default_rng([seed, 2])
-    second = division.of("half_a", "half_b")
+    rng = run.rng(2)
     report: dict[str, Any] = {}
-    for name, basis in own.items():
-        alpha, shares = plug_in(division, basis, name), shares_in(basis, division, name)
-        s, outputs = blocks_of(basis, tau[name]), len(division.outputs.columns[name])
-        null = isotropic_profiles(len(alpha), outputs, NULL_DRAWS, rng)
-        null_level, null_d = affinity(blocks_of(basis, null), s), affinity(null, tau[name])
-        raw = data_profile(second, basis.vectors)
-        found: dict[str, Any] = {
+    for name, basis in run.own.items():
+        alpha, tau, shares = run.plug(basis, name), run.tau(basis), run.shares(basis, name)
+        null = isotropic_profiles(len(alpha), len(run.division.outputs.columns[name]), NULL_DRAWS, rng)
+        null_level, null_d = affinities(basis, null, tau)
+        level, at_d = affinities(basis, alpha, tau)
+        raw = blocks_of(basis, data_profile(run.division.of("half_a", "half_b"), basis.vectors))
+        report[name] = {
             "filled": basis.filled.tolist(),
-            "s": rounded(s),
+            "s": rounded(blocks_of(basis, tau)),
             "a_plug": rounded(blocks_of(basis, alpha)),
-            "level_plug": rounded(affinity(blocks_of(basis, alpha), s)),
-            "d_plug": rounded(affinity(alpha, tau[name])),
-            "level_isotropic": rounded([null_level.mean(), null_level.std(ddof=1)]),
-            "d_isotropic": rounded([null_d.mean(), null_d.std(ddof=1)]),
-            "s_raw": rounded(blocks_of(basis, raw)),
-            "level_plug_raw": rounded(affinity(blocks_of(basis, alpha), blocks_of(basis, raw))),
+            "level_plug": rounded(level),
+            "d_plug": rounded(at_d),
+            "level_isotropic": _mean_sd(null_level),
+            "d_isotropic": _mean_sd(null_d),
+            "s_raw": rounded(raw),
+            "level_plug_raw": rounded(affinity(blocks_of(basis, alpha), raw)),
         }
         if shares is not None:
-            value, moved = level_affinity(basis, shares, tau[name])
+            value, moved = level_affinity(basis, shares, tau)
             profile, moved_d = floored(shares)
-            found |= {
+            report[name] |= {
                 "a_cross": rounded(blocks_of(basis, shares)),
                 "level_cross": rounded(value),
                 "level_moved": rounded(moved),
-                "d_cross": rounded(affinity(profile, tau[name])),
+                "d_cross": rounded(affinity(profile, tau)),
                 "d_moved": rounded(moved_d),
                 "d_negative": int((shares < 0).sum()),
             }
-        report[name] = found
     return report
 
 
-def short_levels(division: Division, factors: Factors, settings: Any) -> dict[str, Any]:
+def short_levels(run: Run) -> dict[str, Any]:
     """The same basis with few directions per level and a residual block, which is the last entry of `a` and `s`."""
     report: dict[str, Any] = {}
-    for name in division.outputs.scalars:
-        basis = level_basis(
-            factors.without(division.corpus.targets[name].own), factors.covariance, size=settings["short_size"]
-        )
-        tau = data_profile(division.of("half_a", "half_b"), basis.vectors, True)
-        shares = shares_in(basis, division, name)
+    for name in run.division.outputs.scalars:
+        left = run.factors.without(run.division.corpus.targets[name].own)
+        basis = level_basis(left, run.factors.covariance, size=run.settings["short_size"])
+        tau, shares = run.tau(basis), run.shares(basis, name)
         if shares is not None:
             value, moved = level_affinity(basis, shares, tau)
             null = isotropic_profiles(len(tau), 1, NULL_DRAWS, np.random.default_rng(0))
             report[name] = {
                 "level_cross": rounded(value),
                 "level_moved": rounded(moved),
-                "level_isotropic": rounded(affinity(blocks_of(basis, null), blocks_of(basis, tau)).mean()),
+                "level_isotropic": rounded(affinities(basis, null, tau)[0].mean()),
                 "a_cross": rounded(blocks_of(basis, shares)),
                 "s": rounded(blocks_of(basis, tau)),
                 "filled": basis.filled.tolist(),
@@ -162,186 +202,144 @@ def short_levels(division: Division, factors: Factors, settings: Any) -> dict[st
     return report
 
 
-def by_basis(division: Division, named: dict[str, LevelBasis], settings: Any) -> dict[str, Any]:
+def by_basis(run: Run) -> dict[str, Any]:
     """Per basis with all features: s (L), and per scalar target BC_L, taxonomic pairing and taxonomic gain at the clip.
 
     Profiles are cross-fit. Orders list targets in the order of `scalars`.
     """
-    scalars = division.outputs.scalars
+    scalars, clip = run.division.outputs.scalars, run.settings["clip"]
     report: dict[str, Any] = {"scalars": list(scalars)}
-    for label, basis in named.items():
-        s = blocks_of(basis, data_profile(division.of("half_a", "half_b"), basis.vectors, True))
-        grades = level_grades(len(s), settings["clip"])
-        steps = np.log(grades) / np.log(settings["clip"])
-        rows = []
-        for name in scalars:
-            shares = shares_in(basis, division, name)
-            if shares is None:
-                rows.append([np.nan] * (3 + len(s)))
-                continue
-            a = blocks_of(basis, shares)
-            rows.append([affinity(floored(a)[0], s), steps @ (a - s), signed_gain(grades, a, s), *a])
-        table = np.array(rows, dtype=np.float64)
-        report[label] = {
-            "s": rounded(s),
-            "level_cross": rounded(table[:, 0], 3),
-            "taxonomic_pairing": rounded(table[:, 1], 3),
-            "taxonomic_gain": rounded(table[:, 2], 3),
-        }
-        if label in settings["profiles_of"]:
+    for label, basis in run.named.items():
+        s = blocks_of(basis, run.tau(basis))
+        grades = level_grades(len(s), clip)
+        table = np.full((len(scalars), 3 + len(s)), np.nan)
+        for row, name in enumerate(scalars):
+            shares = run.shares(basis, name)
+            if shares is not None:
+                a = blocks_of(basis, shares)
+                pairing = (np.log(grades) / np.log(clip)) @ (a - s)
+                table[row] = [affinity(floored(a)[0], s), pairing, signed_gain(grades, a, s), *a]
+        columns = {"level_cross": 0, "taxonomic_pairing": 1, "taxonomic_gain": 2}
+        report[label] = {"s": rounded(s)} | {key: rounded(table[:, column], 3) for key, column in columns.items()}
+        if label in run.settings["profiles_of"]:
             report[label]["a_cross"] = rounded(table[:, 3:], 3)
     return report
 
 
-def shuffled_nulls(
-    division: Division, own: dict[str, LevelBasis], named: dict[str, LevelBasis], settings: Any, seed: int
-) -> dict[str, Any]:
+def shuffled_nulls(run: Run) -> dict[str, Any]:
     """Targets shuffled over words at the same penalty: per target [mean, sd] of plug-in BC_L and BC_d, and mean a (L).
 
     In the registered basis, and in the source's order of both constructions, where noise can pass for structure.
     """
-    rows = division.rows("half_a", "half_b")
-    weights = shuffled_weights(
-        division.z[rows], division.outputs.values[rows], division.penalties, settings["shuffles"],
-        np.random.default_rng([seed, 3]),
-    )  # fmt: skip
-    second = division.of("half_a", "half_b")
-    report: dict[str, Any] = {}
+    division, (rows, z, _) = run.division, run.halves()
+    shuffles = run.settings["shuffles"]
+    weights = shuffled_weights(z, division.outputs.values[rows], division.penalties, shuffles, run.rng(3))
     order = "".join(map(str, range(len(division.corpus.levels))))
+    report: dict[str, Any] = {}
     for label in ("primary", f"enc-{order}", f"dec-{order}"):
         report[label] = {}
         for name, chosen in division.outputs.columns.items():
-            basis = own[name] if label == "primary" else named[label]
-            tau = data_profile(second, basis.vectors, True)
+            basis = run.own[name] if label == "primary" else run.named[label]
+            tau = run.tau(basis)
             draws = np.stack([target_profile(basis.vectors.T @ each[:, chosen]) for each in weights])
-            at_levels = affinity(blocks_of(basis, draws), blocks_of(basis, tau))
-            at_d = affinity(draws, tau)
-            real = plug_in(division, basis, name)
+            at_levels, at_d = affinities(basis, draws, tau)
             report[label][name] = {
-                "level": rounded([at_levels.mean(), at_levels.std(ddof=1)]),
-                "d": rounded([at_d.mean(), at_d.std(ddof=1)]),
+                "level": _mean_sd(at_levels),
+                "d": _mean_sd(at_d),
                 "a": rounded(blocks_of(basis, draws).mean(0), 3),
-                "real": rounded([affinity(blocks_of(basis, real), blocks_of(basis, tau)), affinity(real, tau)]),
+                "real": rounded(affinities(basis, run.plug(basis, name), tau)),
             }
     return report
 
 
-def penalty_path(
-    division: Division, own: dict[str, LevelBasis], tau: dict[str, Array], pca: LevelBasis
-) -> dict[str, Any]:
+def penalty_path(run: Run) -> dict[str, Any]:
     """Plug-in BC_L and BC_d of scalar targets at every penalty, in the registered basis and along principal axes."""
-    scalars = division.outputs.scalars
-    second = division.of("half_a", "half_b")
-    path = ridge(second.select(list(range(len(scalars)))), PENALTIES)
+    scalars, pca = run.division.outputs.scalars, run.named["pca"]
+    second = run.division.of("half_a", "half_b")
+    path = ridge(second.select(range(len(scalars))), PENALTIES)
     flat = data_profile(second, None, True)
     report: dict[str, Any] = {"penalties": rounded(PENALTIES, 7)}
     for number, name in enumerate(scalars):
-        profiles = np.stack([target_profile(own[name].vectors.T @ weights[:, number]) for weights in path])
+        basis = run.own[name]
+        profiles = np.stack([target_profile(basis.vectors.T @ weights[:, number]) for weights in path])
         axes = np.stack([target_profile(weights[:, number]) for weights in path])
-        report[name] = {
-            "level": rounded(affinity(blocks_of(own[name], profiles), blocks_of(own[name], tau[name]))),
-            "d": rounded(affinity(profiles, tau[name])),
-            "pca_level": rounded(affinity(blocks_of(pca, axes), blocks_of(pca, flat))),
-            "pca_d": rounded(affinity(axes, flat)),
-        }
+        found = [*affinities(basis, profiles, run.tau(basis)), *affinities(pca, axes, flat)]
+        report[name] = dict(zip(("level", "d", "pca_level", "pca_d"), map(rounded, found), strict=True))
     return report
 
 
-def ladder(
-    division: Division, own: dict[str, LevelBasis], tau: dict[str, Array], settings: Any, seed: int
-) -> dict[str, Any]:
+def ladder(run: Run) -> dict[str, Any]:
     """Per target and arm [pairing, gain, best amplitude, gain there]; grades from role "penalty", gain cross-fit."""
-    rng = np.random.default_rng([seed, 4])
+    division, rng, clip = run.division, run.rng(4), run.settings["clip"]
     names = division.corpus.columns["shape"]
     columns = [names.index(f"upos={each}") for each in OPEN_CLASSES if f"upos={each}" in names]
-    opened = division.corpus.levels["shape"][:, columns].sum(axis=1) > 0
     rows = division.rows("basis")
+    opened = division.corpus.levels["shape"][rows][:, columns].sum(axis=1) > 0
     centred = division.z[rows] - division.z[rows].mean(0)
-    content = centred[opened[rows]]
-    inside, total = content.T @ content, centred.T @ centred
-    other = division.of("penalty")
+    inside, total = (part.T @ part for part in (centred[opened], centred))
     report = {}
     for name in division.outputs.scalars:
-        basis, shares = own[name], shares_in(own[name], division, name)
-        if shares is None:
-            continue
-        turned = [(basis.vectors * (each @ basis.vectors)).sum(0) for each in (inside, total)]
-        grades = arms(
-            basis.level, plug_in(division, basis, name, "penalty"), data_profile(other, basis.vectors, True),
-            turned[0] / turned[1], settings["clip"], rng,
-        )  # fmt: skip
-        report[name] = arm_report(grades, shares, tau[name], settings["clip"])
+        basis, shares = run.own[name], run.shares(run.own[name], name)
+        if shares is not None:
+            turned = [(basis.vectors * (each @ basis.vectors)).sum(0) for each in (inside, total)]
+            chosen_on = run.plug(basis, name, "penalty"), data_profile(division.of("penalty"), basis.vectors, True)
+            grades = arms(basis.level, *chosen_on, turned[0] / turned[1], clip, rng)
+            report[name] = arm_report(grades, shares, run.tau(basis), clip)
     return report
 
 
-def _cross_levels(weights: tuple[Array, Array], basis: LevelBasis, tau: Array) -> float:
-    try:
-        shares = cross_fit(*(basis.vectors.T @ each for each in weights)).shares
-    except InputError:
-        return np.nan
-    return level_affinity(basis, shares, tau)[0]
-
-
-def half_sampled(
-    division: Division, own: dict[str, LevelBasis], tau: dict[str, Array], settings: Any, seed: int
-) -> dict[str, Any]:
+def half_sampled(run: Run) -> dict[str, Any]:
     """Cross-fit BC_L of scalar targets in random halves of the profile documents: mean and sd over the draws."""
-    scalars = division.outputs.scalars
-    chosen = list(range(len(scalars)))
-    rows = division.rows("half_a", "half_b")
-    rng = np.random.default_rng([seed, 5])
-    documents = division.corpus.document[rows]
+    scalars, rng, (rows, z, y) = run.division.outputs.scalars, run.rng(5), run.halves()
+    penalties, tau = run.division.penalties[: len(scalars)], [run.tau(run.own[name]) for name in scalars]
+    documents = run.division.corpus.document[rows]
     block = document_folds(documents, min(BLOCKS, len(np.unique(documents))), rng)
-    values = division.outputs.values[:, chosen]
-    blocks = [moments(division.z[rows[block == b]], values[rows[block == b]]) for b in range(int(block.max()) + 1)]
+    blocks = [moments(z[block == b], y[block == b]) for b in range(int(block.max()) + 1)]
 
     def statistic(half: list[Moments]) -> Array:
         middle = len(half) // 2
-        a, b = (ridge_each(pooled(each), division.penalties[chosen]) for each in (half[:middle], half[middle:]))
-        pairs = [_cross_levels((a[:, n], b[:, n]), own[name], tau[name]) for n, name in enumerate(scalars)]
-        return np.array(pairs)
+        a, b = (ridge_each(pooled(each), penalties) for each in (half[:middle], half[middle:]))
+        shares = [crossed(run.own[name], a[:, n], b[:, n]) for n, name in enumerate(scalars)]
+        found = [
+            np.nan if each is None else level_affinity(run.own[name], each, tau[n])[0]
+            for n, (name, each) in enumerate(zip(scalars, shares, strict=True))
+        ]
+        return np.array(found)
 
-    draws = half_samples(blocks, statistic, settings["half_samples"], rng)
-    usable = np.asarray(np.isfinite(draws).all(axis=0)).tolist()
-    return {
-        name: {
-            "mean": rounded(draws[:, n].mean()),
-            "sd": rounded(draws[:, n].std(ddof=1)),
-            "low": rounded(draws[:, n].min()),
-            "high": rounded(draws[:, n].max()),
-        }
-        for n, name in enumerate(scalars)
-        if usable[n]
-    }
+    draws = half_samples(blocks, statistic, run.settings["half_samples"], rng)
+    summary = {"mean": draws.mean(0), "sd": draws.std(0, ddof=1), "low": draws.min(0), "high": draws.max(0)}
+    usable = [n for n in range(len(scalars)) if np.isfinite(draws[:, n]).all()]
+    return {scalars[n]: {key: rounded(value[n]) for key, value in summary.items()} for n in usable}
 
 
-def bootstrapped(
-    division: Division, own: dict[str, LevelBasis], tau: dict[str, Array], settings: Any, seed: int
-) -> dict[str, Any]:
+def bootstrapped(run: Run) -> dict[str, Any]:
     """The source's sentence bootstrap of plug-in BC_L and BC_d: estimate, mean and 2.5 and 97.5 percent points."""
-    scalars = division.outputs.scalars
-    chosen = list(range(len(scalars)))
-    rows = division.rows("half_a", "half_b")
-    rng = np.random.default_rng([seed, 6])
-    sentences, codes = np.unique(division.corpus.sentence[rows], return_inverse=True)
-    size = len(sentences)
-    z, y = division.z[rows], division.outputs.values[rows][:, chosen]
+    scalars, rng, (rows, z, y) = run.division.outputs.scalars, run.rng(6), run.halves()
+    penalties, bases = run.division.penalties[: len(scalars)], [run.own[name] for name in scalars]
+    tau = [run.tau(basis) for basis in bases]
+    sentences, codes = np.unique(run.division.corpus.sentence[rows], return_inverse=True)
+
+    def read(weights: Array) -> Array:  # (targets, 2)
+        profiles = [target_profile(basis.vectors.T @ weights[:, n]) for n, basis in enumerate(bases)]
+        return np.array([affinities(*each) for each in zip(bases, profiles, tau, strict=True)])
+
     draws = []
-    for _ in range(settings["bootstraps"]):
-        counts = np.bincount(rng.integers(size, size=size), minlength=size)
-        weights = ridge_each(moments(z, y, np.take(counts, codes)), division.penalties[chosen])
-        draws.append([_plug_affinities(weights[:, n], own[name], tau[name]) for n, name in enumerate(scalars)])
-    table = np.array(draws)
-    report = {}
-    for n, name in enumerate(scalars):
-        point = _plug_affinities(division.weights["both"][:, n], own[name], tau[name])
-        report[name] = {
-            kind: rounded([point[m], table[:, n, m].mean(), *np.quantile(table[:, n, m], [0.025, 0.975])], 5)
-            for m, kind in enumerate(("level", "d"))
-        }
-    return report
+    for _ in range(run.settings["bootstraps"]):
+        counts = np.bincount(rng.integers(len(sentences), size=len(sentences)), minlength=len(sentences))
+        draws.append(read(ridge_each(moments(z, y, np.take(counts, codes)), penalties)))
+    points = read(run.division.weights["both"])
+    low, high = np.quantile(draws, [0.025, 0.975], axis=0)
+    summary = np.stack([points, np.mean(draws, axis=0), low, high], axis=-1)
+    return {name: {kind: rounded(summary[n, m], 5) for m, kind in enumerate(("level", "d"))}
+            for n, name in enumerate(scalars)}  # fmt: skip
 
 
-def _plug_affinities(weights: NDArray[np.float64], basis: LevelBasis, tau: Array) -> tuple[float, float]:
-    alpha = target_profile(basis.vectors.T @ weights)
-    return float(affinity(blocks_of(basis, alpha), blocks_of(basis, tau))), float(affinity(alpha, tau))
+REPORTS = {
+    "primary": primary,
+    "short": short_levels,
+    "bases": by_basis,
+    "nulls": shuffled_nulls,
+    "penalty_path": penalty_path,
+    "arms": ladder,
+    "half_samples": half_sampled,
+}

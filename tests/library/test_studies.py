@@ -18,7 +18,7 @@ import pytest
 from gllm_lib import studies
 from gllm_lib.analysis.bases import level_basis
 from gllm_lib.checks import FileError, InputError, inputs_read
-from gllm_lib.studies import contrasts, division, encoder, english, ladder
+from gllm_lib.studies import contrasts, division, encoder, english, english_measures, ladder
 from gllm_lib.studies.plan import read_plan, write_record
 
 PLAN = """
@@ -358,7 +358,9 @@ def test_level_profile_lands_on_the_level_that_carries_the_target(tiny):
         for order in (None, (0, 1), (1, 0)):
             basis = level_basis(parts, factors.covariance, order=order, size=2, turn=1)
             for name, own in (("depth", 1), ("freq", 0)):
-                shares = division.shares_in(basis, found, name)
+                shares = english_measures.crossed(
+                    basis, *(found.weights[half][:, found.outputs.columns[name]] for half in ("half_a", "half_b"))
+                )
                 assert shares is not None
                 assert shares[basis.level == own].sum() > 0.8
 
