@@ -10,13 +10,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from gllm_lib.corpora.treebank import Sentence
+from gllm_lib.corpora.sentence import Sentence
 
 BRACKET = re.compile(r"\(([^()]*)\)|\(([^()]*)|([^()]+)\)")  # opens and closes here | opens | closes
 GENRES = 40  # more document-name prefixes than this name documents, not genres

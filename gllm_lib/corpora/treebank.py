@@ -9,33 +9,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import conllu
 import numpy as np
 
 from gllm_lib.checks import FileError, InputError, read_text
 from gllm_lib.corpora.annotated import AnnotatedCorpus
+from gllm_lib.corpora.sentence import Sentence
 from gllm_lib.corpora.treebank_levels import annotate
 
 COLUMNS = 10
 WORD_ID = re.compile(r"[1-9][0-9]*")
 OTHER_ID = re.compile(r"[1-9][0-9]*-[1-9][0-9]*|[0-9]+\.[1-9][0-9]*")
-
-
-@dataclass(frozen=True)
-class Sentence:
-    """One sentence: its words as `conllu` tokens, heads (0 is the root), metadata, document name and position."""
-
-    words: tuple[Mapping[str, Any], ...]
-    heads: tuple[int, ...]
-    spaced: tuple[bool, ...]
-    metadata: Mapping[str, str | None]
-    document: str
-    where: str
 
 
 def conllu_files(path: str | os.PathLike[str], pattern: str = "*.conllu") -> list[Path]:

@@ -14,16 +14,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gllm_lib.corpora.annotated import AnnotatedCorpus, LevelBuilder, Target, resolve_own
 from gllm_lib.corpora.discourse import Mentions, discourse_units, genres, mentions_of
-
-if TYPE_CHECKING:
-    from gllm_lib.corpora.treebank import Sentence
+from gllm_lib.corpora.sentence import Sentence
 
 LEVELS = ("shape", "syntax", "semantics", "discourse")
 ROLES = ("nsubj", "csubj", "obj", "iobj", "obl", "ccomp", "xcomp", "advcl", "acl", "nmod", "vocative", "dislocated")
