@@ -79,7 +79,7 @@ def staged(
             fill = (lambda _: next(inline)) if run else (lambda name: f"`{name}`")
             cell.source = with_status(fill_inline(cell.source, fill), computed, evidence)
     if run:
-        notebook.metadata["gllm"] = {"profile": run.profile, **run.facts}
+        notebook.metadata["gllm"] = {"profile": run.profile, "python": run.facts["versions"]["python"], **run.facts}
         _show_overrides(notebook, chapter, run.profile)
     else:
         notebook.cells.insert(2, v4.new_markdown_cell(NOT_EXECUTED, id="not-executed"))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gllm_lib.book.project import BookError, Project
+from gllm_lib.book.project import BookError, Project, read_notebook
 from gllm_lib.book.run import Run, evidence_by_claim
 from gllm_lib.proofs import sources
 from gllm_lib.proofs.claims import Claim, Registry
@@ -19,7 +19,7 @@ Evidence = Mapping[str, list[dict[str, Any]]]
 def table(what: str, project: Project, runs: Mapping[str, Run], registry: Registry, profile: str, *, where: str) -> str:
     """Return the markdown of the generated block `what`; raises BookError for a name that is not known."""
     makers: dict[str, Callable[[], str]] = {
-        "claims-by-chapter": lambda: claims_by_chapter(registry, evidence_by_claim(runs)),
+        "claims-by-chapter": lambda: claims_by_chapter(project, registry, evidence_by_claim(runs)),
         "claims-by-source": lambda: claims_by_source(project, registry, evidence_by_claim(runs)),
         "open-items": lambda: open_items(project, registry),
         "errata": lambda: errata(registry, evidence_by_claim(runs)),
@@ -48,7 +48,7 @@ def _cell(text: str) -> str:
     return "".join(p.replace("|", r"\vert " if p.startswith("$") else r"\|") for p in pieces)
 
 
-def claims_by_chapter(registry: Registry, evidence: Evidence) -> str:
+def claims_by_chapter(project: Project, registry: Registry, evidence: Evidence) -> str:
     """Return one table per chapter: claim, source item, status, evidence kinds, checks and mutants."""
     computed = statuses(registry, evidence)
     chapters = dict.fromkeys(claim.chapter for claim in registry.claims.values())
@@ -56,11 +56,23 @@ def claims_by_chapter(registry: Registry, evidence: Evidence) -> str:
     for chapter in chapters:
         body = [_claim_row(c, computed, evidence) for c in registry.claims.values() if c.chapter == chapter]
         header = ["Claim", "Source", "Status", "Evidence"]
-        parts += [f"## {chapter} {{.unnumbered}}", rows(header, body, "|:------------|:------|:------|:--------|")]
+        parts += [
+            f"### {_title(project, chapter)} {{.unnumbered}}",
+            rows(header, body, "|:------------|:------|:------|:--------|"),
+        ]
     return "\n\n".join(parts)
 
 
+def _title(project: Project, chapter: str) -> str:
+    """Return "4b Steps, errors and levels" for a chapter: its number and its first heading."""
+    text = "\n".join(cell.source for cell in read_notebook(project.notebook_path(chapter)).cells)
+    heading = re.search(r"^# (.+?)(?: \{.*\})?$", text, re.MULTILINE)
+    return f"{chapter.split('-')[0].lstrip('0')} {heading[1] if heading else chapter}"
+
+
 def _summary(computed: Mapping[str, Status]) -> str:
+    if not computed:
+        return "No chapter states a claim yet."
     counts: dict[str, int] = {}
     for status in computed.values():
         word = f"supported ({status.kind})" if status.word == "supported" else status.word
@@ -90,7 +102,7 @@ def claims_by_source(project: Project, registry: Registry, evidence: Evidence) -
         mine = [t for t in found if t.item.source == source and t.status != sources.OPEN]
         left = sum(t.item.source == source and t.status == sources.OPEN for t in found)
         body = [[t.item.id, t.item.title, _treated(t, computed)] for t in mine]
-        parts.append(f"## {source} {{.unnumbered}}\n\n{len(mine)} items treated, {left} in chapters not yet written.")
+        parts.append(f"### {source} {{.unnumbered}}\n\n{len(mine)} items treated, {left} in chapters not yet written.")
         if body:
             parts.append(rows(["Item", "What it says", "Treated by"], body, "|:----|:------------|:---------|"))
     return "\n\n".join(parts)
