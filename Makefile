@@ -12,7 +12,7 @@ TORCH_INDEX ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -c requirements.lock
-CODE := gllm_lib tests chapters
+CODE := gllm_lib tests chapters figures
 BROWSERS := chromium chromium-browser google-chrome
 
 # One thread per process: the same numbers and comparable times on every run.

@@ -1,0 +1,28 @@
+"""The figures that README.md shows are what the code draws."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+
+def rounded(svg: str) -> list[str]:
+    """Return the words of an SVG, its numbers to one decimal and without ids: what another processor may not change."""
+    bare = re.sub(r'(?:id|href|clip-path)="[^"]*"', "", svg)
+    return re.sub(r"-?\d+\.\d+", lambda number: f"{float(number[0]):.1f}", bare).split()
+
+
+def test_the_gain_figure_is_what_its_code_draws(root: Path, tmp_path: Path) -> None:
+    spec = importlib.util.spec_from_file_location("draw", root / "figures" / "draw.py")
+    draw = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(draw)
+    (tmp_path / "again").mkdir()
+    first = draw.gain_of_a_grade(tmp_path).read_bytes()
+    assert draw.gain_of_a_grade(tmp_path / "again").read_bytes() == first
+    assert rounded(first.decode()) == rounded((root / "figures" / "gain.svg").read_text())
+
+
+def test_every_figure_of_the_readme_is_there(root: Path) -> None:
+    readme = (root / "README.md").read_text()
+    shown = {path.name for path in (root / "figures").glob("*.svg")}
+    assert shown
+    assert all(f"](figures/{name})" in readme for name in shown)
