@@ -286,15 +286,20 @@ def half_samples(
     return np.stack([np.asarray(statistic([blocks[i] for i in rows]), dtype=np.float64) for rows in chosen])
 
 
-def half_sample_interval(estimate: ArrayLike, values: ArrayLike, level: float = 0.95) -> tuple[Array, Array]:
+def half_sample_interval(
+    estimate: ArrayLike, values: ArrayLike, level: float = 0.95, units: int | None = None
+) -> tuple[Array, Array]:
     """Return (low, high) around `estimate` (...) from half-sample values (r, ...), by their standard deviation.
 
     A half without replacement varies about the whole as much as the whole about the truth, so no rescaling is due. The
-    values' own centre is not used: a statistic of half the documents carries twice the bias of its noise.
+    values' own centre is not used: a statistic of half the documents carries twice the bias of its noise. Degrees of
+    freedom are those of the draws, or of the `units` (documents) halved, if these are fewer.
     """
     array = np.asarray(values, dtype=np.float64)
-    if not 0 < level < 1 or len(array) < 2:
-        raise InputError(f"level {level} and {len(array)} values; give a level between 0 and 1 and two values or more")
-    reach = student.ppf((1 + level) / 2, len(array) - 1) * array.std(axis=0, ddof=1)
+    draws = len(array)
+    free = (draws if units is None else min(draws, units)) - 1
+    if not 0 < level < 1 or free < 1:
+        raise InputError(f"level {level}, {draws} values, {units} units; give a level between 0 and 1, two of each")
+    reach = student.ppf((1 + level) / 2, free) * array.std(axis=0, ddof=1)
     centre = np.asarray(estimate, dtype=np.float64)
     return centre - reach, centre + reach

@@ -160,10 +160,15 @@ def test_half_samples_have_the_spread_of_the_mean():
     assert abs(spread / (values.std(ddof=1) / np.sqrt(80)) - 1) < 0.1
     low, high = probes.half_sample_interval(values.mean(), probes.half_samples(blocks, mean, 50, rng)[:, 0])
     assert low < values.mean() < high
+    few = probes.half_sample_interval(0.0, np.arange(50.0), units=5)[1]
+    many = probes.half_sample_interval(0.0, np.arange(50.0), units=99)[1]
+    assert np.isclose(few / many, 2.7764 / 2.0096, rtol=1e-4)  # Student's t at 4 and at 49 degrees of freedom
     with pytest.raises(InputError, match="at least 4"):
         probes.half_samples(blocks[:3], mean, 10, rng)
     with pytest.raises(InputError, match="between 0 and 1"):
         probes.half_sample_interval(0.0, [1.0, 2.0], level=1.0)
+    with pytest.raises(InputError, match="two of each"):
+        probes.half_sample_interval(0.0, [1.0, 2.0], units=1)
     with pytest.raises(InputTypeError, match="default_rng"):
         probes.half_samples(blocks, mean, 10, 3)
 
