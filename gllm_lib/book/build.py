@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+import nbformat
 
 from gllm_lib.book import lint
 from gllm_lib.book.kernel import in_threads
@@ -17,6 +20,8 @@ from gllm_lib.book.render import render
 from gllm_lib.book.run import current_runs, execute, run_chapters
 from gllm_lib.book.stage import stage
 from gllm_lib.checks import exchange
+
+_LABELLED = re.compile(r"^#\|\s*label:\s*((?:fig|tbl)-[\w-]+)", re.MULTILINE)
 
 __all__ = ["build_book", "current_runs", "verify"]
 
@@ -95,8 +100,25 @@ def _quarto(command: str, site: Path, out: Path) -> None:
     told = done.stdout + done.stderr
     if done.returncode:
         raise BookError(f"quarto render failed:\n{told[-3000:]}")
-    for sign in ("Unable to resolve crossref", "quarto-unresolved-ref", "not found"):
+    if lost := _lost_labels(site):
+        raise BookError(
+            f"quarto shows no {', no '.join(lost)}: it wrote no such page, or the caption or alt text is a block (>-, "
+            "|), which it does not read; use plain or quoted text, over several lines if need be"
+        )
+    for sign in ("Unable to resolve crossref", "quarto-unresolved-ref", "not found", "found in the document: :::"):
         lines = [line for line in told.splitlines() if sign in line]
         if lines:
-            raise BookError(f"quarto: {lines[0].strip()}; mend the reference")
+            raise BookError(f"quarto: {lines[0].strip()}; mend the reference or the block")
     exchange(site / "_book", out)
+
+
+def _lost_labels(site: Path) -> list[str]:
+    """Return the labelled figures and tables that the pages do not show as such; Quarto does not warn of them."""
+    lost = []
+    for path in sorted(site.glob("chapters/*.ipynb")):
+        cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code" and cell.outputs]
+        labels = [match[1] for cell in cells if (match := _LABELLED.search(cell.source))]
+        page = site / "_book" / "chapters" / f"{path.stem}.html"
+        text = page.read_text(encoding="utf-8") if labels and page.exists() else ""
+        lost += [f"{label} in {path.stem}" for label in labels if f'id="{label}"' not in text]
+    return lost

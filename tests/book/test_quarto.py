@@ -18,17 +18,17 @@ import yaml
 from gllm_lib.book import build, lint
 from gllm_lib.book.project import open_project
 from gllm_lib.book.render import render
-from tests.book.sample_site import write_site
+from tests.book.sample_site import PHOTOGRAPH, PIXEL, code, shown, text, write_notebook, write_site, write_small_site
 
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTERS = {"4": "1", "7": "2"}  # Quarto counts chapters; the built-in renderer reads the number in the name
 PAGES = ("chapters/04-sample-complexity.html", "chapters/07-choosing-grades.html")
 NUMBERED = re.compile(r"(Chapter|Section|Figure|Table|Equation|Definition|Proposition|Conjecture|Remark)(\d)(?=\D|$)")
 
-pytestmark = [
-    pytest.mark.quarto,
-    pytest.mark.skipif(shutil.which("quarto") is None, reason="Quarto is not on the PATH"),
-]
+
+def needs_quarto(test):
+    absent = pytest.mark.skipif(shutil.which("quarto") is None, reason="Quarto is not on the PATH")
+    return pytest.mark.quarto(absent(test))
 
 
 class Reader(HTMLParser):
@@ -127,6 +127,7 @@ def both(tmp_path_factory) -> tuple[Path, Path]:
     return ours, theirs
 
 
+@needs_quarto
 @pytest.mark.parametrize("page", PAGES)
 def test_both_renderers_say_the_same(both, page):
     ours, theirs = (read(out / page) for out in both)
@@ -139,6 +140,7 @@ def test_both_renderers_say_the_same(both, page):
     assert texts(theirs, "printed") == texts(ours, "printed")
 
 
+@needs_quarto
 def test_labels_and_mathematics_survive(both):
     for page in PAGES:
         ours, theirs = (read(out / page) for out in both)
@@ -162,6 +164,7 @@ def scaffold(root: Path, project) -> None:
     (root / "_quarto.yml").write_text(yaml.safe_dump(config))
 
 
+@needs_quarto
 def test_gllm_render_takes_quarto_and_shows_status_evidence_and_values(scaffolded, tmp_path):
     scaffold(tmp_path / "book", scaffolded)
     out = build.build_book(open_project(tmp_path / "book"), "smoke", quiet=True)
@@ -175,6 +178,7 @@ def test_gllm_render_takes_quarto_and_shows_status_evidence_and_values(scaffolde
     assert "thesteepestslopedrawnis4." in words(page)
 
 
+@needs_quarto
 def test_plain_quarto_executes_in_place_and_the_notebooks_can_be_mended(scaffolded, tmp_path):
     root = tmp_path / "book"
     scaffold(root, scaffolded)
@@ -189,3 +193,61 @@ def test_plain_quarto_executes_in_place_and_the_notebooks_can_be_mended(scaffold
     assert "thesteepestslopedrawnis4." in words(page)
     lint.fix(open_project(root))
     assert {path.name: path.read_text(encoding="utf-8") for path in (root / "chapters").glob("*.ipynb")} == before
+
+
+ALTS = {
+    "plain": "One dark pixel.",
+    "over two lines": '\n#|   "One dark\n#|   pixel."',
+    "a block": ">-\n#|   One dark pixel.",
+}
+
+
+def described(site: Path, alt: str) -> Path:
+    """Write a small book with a figure whose alt text is written like this."""
+    write_small_site(site)
+    config = (site / "_quarto.yml").read_text()
+    (site / "_quarto.yml").write_text(f"project: {{type: book, output-dir: _book}}\n{config}")
+    figure = code(PHOTOGRAPH.replace("One dark pixel.", alt), shown({"image/png": PIXEL, "text/plain": "<Figure>"}))
+    write_notebook(site / "chapters/07-choosing-grades.ipynb", [text("# Choosing grades {#sec-choosing}"), figure])
+    return site
+
+
+@needs_quarto
+@pytest.mark.parametrize("kind", ALTS)
+def test_an_alt_text_that_quarto_does_not_read_is_refused(kind, tmp_path):
+    site, out = described(tmp_path / "site", ALTS[kind]), tmp_path / "pages"
+    if kind == "a block":
+        with pytest.raises(build.BookError, match=r"no fig-pixel in 07-choosing-grades: .* is a block"):
+            build._quarto("quarto", site, out)
+        assert not out.exists()
+    else:
+        build._quarto("quarto", site, out)
+        (image,) = read(out / "chapters/07-choosing-grades.html").iter("img")
+        assert image.get("alt") == "One dark pixel."
+
+
+STRAY = "WARNING (normalize)\\nThe following string was found in the document: :::"
+
+
+@pytest.mark.parametrize(
+    ("page", "says", "told"),
+    [
+        ("<img>", "", "quarto shows no fig-pixel in 07-choosing-grades"),
+        ("", "", "quarto shows no fig-pixel"),
+        ('<div id=\\"fig-pixel\\">', STRAY, "found in the document: :::"),
+        ('<div id=\\"fig-pixel\\">', "", None),
+    ],
+)
+def test_what_quarto_loses_is_told(tmp_path, page, says, told):
+    """Without Quarto: a stand-in writes one page, perhaps without the figure, and perhaps warns."""
+    site = described(tmp_path / "site", ALTS["plain"])
+    stand_in = tmp_path / "quarto"
+    written = f'printf "{page}" > "$2/_book/chapters/07-choosing-grades.html"' if page else "true"
+    stand_in.write_text(f'#!/bin/sh\nmkdir -p "$2/_book/chapters"\n{written}\nprintf "{says}\\n" >&2\n')
+    stand_in.chmod(0o755)
+    if told:
+        with pytest.raises(build.BookError, match=told):
+            build._quarto(str(stand_in), site, tmp_path / "pages")
+    else:
+        build._quarto(str(stand_in), site, tmp_path / "pages")
+    assert (tmp_path / "pages").exists() == (told is None)
