@@ -105,7 +105,8 @@ def smt(statement: Any, *, given: Sequence[Any] = (), seconds: float = 20.0) -> 
         return 1
     if answer == z3.sat:
         model = solver.model()
-        raise Refuted(", ".join(f"{name} = {model[name]}" for name in sorted(model.decls(), key=str)))
+        values = [name for name in model.decls() if name.arity() == 0]  # not z3's own functions, such as division by 0
+        raise Refuted(", ".join(f"{name} = {model[name]}" for name in sorted(values, key=str)))
     raise Unknown(f"z3 gives up after {seconds:g} s: {solver.reason_unknown()}")
 
 

@@ -143,3 +143,10 @@ def test_a_generator_that_is_used_up_is_no_domain():
     assert exhaust(domain, lambda k: sympy.Integer(k) >= 0) == 3
     with pytest.raises(Unknown, match="empty"):
         exhaust(domain, lambda k: True)
+
+
+def test_a_witness_names_variables_only():
+    a, b = z3.Reals("a b")
+    with pytest.raises(Refuted) as caught:
+        smt(a / b <= 1)
+    assert {part.split(" = ")[0] for part in str(caught.value).split(", ")} == {"a", "b"}
