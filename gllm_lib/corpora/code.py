@@ -66,7 +66,7 @@ def standard_library(files: Iterable[str] | None = None, *, root: str | os.PathL
             f"{folder} holds {len(present)} of the {len(names)} listed files (missing: {', '.join(missing[:4])}); "
             "use an interpreter whose standard library comes as files, or pass files="
         )
-    sources = [parse_source(name, read_text(folder / name), folder / name) for name in present]
+    sources = [parse_source(name, read_text(folder / name).removeprefix("\ufeff"), folder / name) for name in present]
     differing = tuple(name for name in present if _sha256(folder / name) != record.get(name))
     note_input(RECORD)
     tokens = [token for source in sources for token in source.tokens]

@@ -109,6 +109,13 @@ def _resolve(name: str, role: str, block: Block, module: Block) -> Binding:
         if name in block.inlined:
             return Binding("local", role == "bind", block, (id(block), name))
         around = _resolve(name, role, block.outer, module)
+        if around.scope == "class":  # a comprehension does not see the names of the class body it stands in
+            outside = block.outer
+            while outside.outer is not None and (outside.kind == "class" or _lookup(outside, name) is None):
+                outside = outside.outer
+            known = _lookup(outside, name) is not None
+            unknown = Binding("builtin" if name in BUILTINS else "global", False, block, (module.table.get_id(), name))
+            around = _resolve(name, role, outside, module) if known else unknown
         reached = "free" if around.scope in ("local", "parameter") else around.scope
         return Binding(reached, around.binds, block, around.key)
     symbol = _lookup(block, name)
@@ -206,6 +213,8 @@ def _named(node: ast.AST) -> Iterator[tuple[str, str]]:
         case ast.alias(name=name, asname=alias):
             yield alias or name.split(".")[0], "bind"
         case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+            yield name, "bind"
+        case ast.MatchMapping(rest=str(name)):
             yield name, "bind"
         case ast.Global(names=names) | ast.Nonlocal(names=names):
             for name in names:

@@ -22,7 +22,8 @@ from gllm_lib.corpora.treebank_levels import annotate
 
 COLUMNS = 10
 WORD_ID = re.compile(r"[1-9][0-9]*")
-OTHER_ID = re.compile(r"[1-9][0-9]*-[1-9][0-9]*|[0-9]+\.[1-9][0-9]*")
+RANGE_ID = re.compile(r"([1-9][0-9]*)-([1-9][0-9]*)")
+EMPTY_ID = re.compile(r"[0-9]+\.[1-9][0-9]*")
 
 
 def conllu_files(path: str | os.PathLike[str], pattern: str = "*.conllu") -> list[Path]:
@@ -84,7 +85,7 @@ def _sentences_of(file: Path) -> Iterator[Sentence]:
     for start, block in _blocks(read_text(file).removeprefix("\ufeff")):
         where = f"{file}, line {start}"
         _check_lines(file, start, block)
-        parsed = conllu.parse("\n".join(block) + "\n\n")
+        parsed = conllu.parse("\n".join(line for line in block if not line.startswith("# global.columns")) + "\n\n")
         if not parsed or not any(isinstance(token["id"], int) for token in parsed[0]):
             raise FileError(f"{file}, the sentence from line {start}: comments but no word line; add the words")
         metadata = dict(parsed[0].metadata)
@@ -121,7 +122,13 @@ def _check_lines(file: Path, start: int, block: list[str]) -> None:
                 "writes _ for an empty one"
             )
         identity, head = fields[0], fields[6]
-        if OTHER_ID.fullmatch(identity):
+        if stretch := RANGE_ID.fullmatch(identity):
+            first, last = int(stretch[1]), int(stretch[2])
+            if not expected == first < last <= words:
+                raise FileError(
+                    f"{where}: the range {identity} must begin at the next word, {expected}, and end by {words}"
+                )
+        if stretch or EMPTY_ID.fullmatch(identity):
             continue
         if not WORD_ID.fullmatch(identity):
             raise FileError(f"{where}: the id {identity!r} is no word (7), range (7-8) or empty node (7.1)")
@@ -133,6 +140,8 @@ def _check_lines(file: Path, start: int, block: list[str]) -> None:
                 f"{where}: the head {head!r} of word {identity} is missing or not a word of its sentence; give 0 "
                 f"for the root or a number up to {words}"
             )
+        if not fields[1]:
+            raise FileError(f"{where}: word {identity} has no form; write _ for one that is not given")
         expected += 1
 
 

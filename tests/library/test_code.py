@@ -145,6 +145,18 @@ def test_uses_of_one_binding_share_a_key_and_others_do_not():
     assert keys[0] == keys[1] == keys[2] != keys[3] == keys[4]
 
 
+def test_a_comprehension_does_not_see_the_class_body_around_it_on_any_python():
+    source = parsed("z = 1\nclass A:\n    z, y = 2, 3\n    a = [z for q in y if len(y)]\n")
+    scopes = [b.scope for t, b in zip(source.tokens, bindings(source)[0], strict=True) if t.text in ("z", "y") and b]
+    assert scopes == ["global", "class", "class", "global", "class", "global"]
+
+
+def test_what_a_mapping_pattern_leaves_is_bound():
+    source = parsed("match p:\n    case {'a': b, **rest}:\n        print(rest)\n")
+    found = [b for t, b in zip(source.tokens, bindings(source)[0], strict=True) if t.text == "rest"]
+    assert [(b.scope, b.binds) for b in found if b] == [("global", True), ("global", False)]
+
+
 def test_private_names_are_found_under_their_class():
     source = parsed("class A:\n    def f(self):\n        __x = 1\n        return __x\n")
     assert [b.scope for t, b in zip(source.tokens, bindings(source)[0], strict=True) if t.text == "__x"] == [
@@ -258,6 +270,8 @@ def test_bad_files_have_their_own_errors(tmp_path):
     (tmp_path / "broken.py").write_text("def f(:\n")
     (tmp_path / "latin.py").write_bytes(b'x = "\xe9"\n')
     (tmp_path / "empty.py").write_text("# nothing here\n")
+    (tmp_path / "marked.py").write_bytes(b"\xef\xbb\xbfa = 1\n")
+    assert code.standard_library(["marked.py"], root=tmp_path).tokens == ("a", "=", "1")
     with pytest.raises(FileError, match=r"broken\.py cannot be parsed"):
         code.standard_library(["broken.py"], root=tmp_path)
     with pytest.raises(FileError, match="not UTF-8"):

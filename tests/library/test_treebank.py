@@ -183,6 +183,14 @@ def test_ids_are_checked(tmp_path):
     refused(tmp_path, *twice, match=r"line 4: sent_id 's' was already used at .*line 1")
 
 
+def test_ranges_forms_and_foreign_headers_are_checked(tmp_path):
+    for stretch in ("2-1", "1-9", "2-3"):
+        refused(tmp_path, line(stretch, "ab"), line(1, "a"), line(2, "b", head=1), match=f"line 1: the range {stretch}")
+    refused(tmp_path, line(1, ""), match=r"line 1: word 1 has no form")
+    (tmp_path / "plus.conllu").write_text(f"# global.columns = ID FORM\n{line(1, 'a')}\n\n", encoding="utf-8")
+    assert read_treebank(tmp_path / "plus.conllu").tokens == ("a",)
+
+
 def test_heads_are_checked(tmp_path):
     refused(tmp_path, line(1, "a", head="_"), match=r"line 1: the head '_' of word 1 is missing")
     refused(tmp_path, line(1, "a"), line(2, "b", head=5), match=r"line 2: the head '5' of word 2")
