@@ -145,7 +145,7 @@ def filled(project: Project, page: str, text: str, runs: Mapping[str, Run], regi
 
 
 def _copy_rest(project: Project, fresh: Path) -> None:
-    """Copy the bibliography and figures, and the configuration with execution turned off."""
+    """Copy the bibliography, figures and style, and the configuration with execution turned off."""
     config = copy.deepcopy(dict(project.config))
     config["execute"] = {"enabled": False}
     checks.write_text(fresh / "_quarto.yml", yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
@@ -154,5 +154,6 @@ def _copy_rest(project: Project, fresh: Path) -> None:
         if not (project.root / name).is_file():
             raise BookError(f"_quarto.yml names the bibliography {name}, which does not exist; add it or drop the line")
         checks.write_bytes(fresh / name, (project.root / name).read_bytes())
-    if (project.root / "figures").is_dir():
-        shutil.copytree(project.root / "figures", fresh / "figures")
+    for pattern in ("figures/*.svg", "figures/*.png", "chapters/*.scss"):
+        for source in sorted(project.root.glob(pattern)):
+            checks.write_bytes(fresh / source.relative_to(project.root), source.read_bytes())
