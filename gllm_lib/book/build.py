@@ -14,9 +14,9 @@ from pathlib import Path
 import nbformat
 
 from gllm_lib.book import lint
+from gllm_lib.book.html.render import render
 from gllm_lib.book.kernel import in_threads
 from gllm_lib.book.project import BookError, Project, read_notebook, read_notebooks, read_registry
-from gllm_lib.book.render import render
 from gllm_lib.book.run import current_runs, execute, run_chapters
 from gllm_lib.book.stage import stage
 from gllm_lib.checks import exchange

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gllm_lib.book.render import render
+from gllm_lib.book.html.render import render
 from tests.book.sample_site import write_site
 
 pytestmark = pytest.mark.browser

@@ -17,7 +17,7 @@ from nbclient import NotebookClient
 from gllm_lib.book.figures import INK, LINES, PALETTE, PAPER, figure, ramp, save_svg, svg_text
 from gllm_lib.checks import GllmError, InputError, InputTypeError
 
-ASSETS = Path(sys.modules["gllm_lib.book.figures"].__file__ or "").parent / "assets"
+ASSETS = Path(sys.modules["gllm_lib.book.figures"].__file__ or "").parent / "html" / "assets"
 
 DRAW = """
 import numpy as np

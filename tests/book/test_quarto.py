@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from gllm_lib.book import build, lint
+from gllm_lib.book.html.render import render
 from gllm_lib.book.project import open_project
-from gllm_lib.book.render import render
 from tests.book.sample_site import PHOTOGRAPH, PIXEL, code, shown, text, write_notebook, write_site, write_small_site
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from gllm_lib.book.highlight import highlight
-from gllm_lib.book.layout import authors, facts_line
-from gllm_lib.book.mathml import mend
-from gllm_lib.book.pages import RenderError, cell_options, inline_svg, latex_body, merged_streams
-from gllm_lib.book.render import pandoc, render
+from gllm_lib.book.html.highlight import highlight
+from gllm_lib.book.html.layout import authors, facts_line
+from gllm_lib.book.html.mathml import mend
+from gllm_lib.book.html.pages import RenderError, cell_options, inline_svg, latex_body, merged_streams
+from gllm_lib.book.html.render import pandoc, render
 from gllm_lib.checks import GllmError
 from tests.book.sample_site import write_site, write_small_site
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from gllm_lib.book.highlight import highlight
-from gllm_lib.book.numbering import (
+from gllm_lib.book.html.highlight import highlight
+from gllm_lib.book.html.numbering import (
     WORDS,
     Label,
     Node,
@@ -26,7 +26,7 @@ from gllm_lib.book.numbering import (
     text,
     walk,
 )
-from gllm_lib.book.pages import RenderError, inline_svg
+from gllm_lib.book.html.pages import RenderError, inline_svg
 
 CALLOUTS = {"note": "Note", "tip": "Tip", "warning": "Warning", "important": "Important", "caution": "Caution"}
 SPACE: Node = {"t": "Space"}

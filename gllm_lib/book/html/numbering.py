@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from gllm_lib.book.pages import RenderError
+from gllm_lib.book.html.pages import RenderError
 
 Node = dict[str, Any]
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gllm_lib.book.blocks import raw
-from gllm_lib.book.numbering import Label, Node, Page, plain
+from gllm_lib.book.html.blocks import raw
+from gllm_lib.book.html.numbering import Label, Node, Page, plain
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,11 @@ from urllib.parse import unquote
 import pypandoc
 import yaml
 
-from gllm_lib.book.blocks import Book, resolve
-from gllm_lib.book.layout import Layout, Source
-from gllm_lib.book.mathml import mend
-from gllm_lib.book.numbering import Page, collect, node, page_number, prepare, table_of_labels, walk
-from gllm_lib.book.pages import RenderError, notebook_markdown
+from gllm_lib.book.html.blocks import Book, resolve
+from gllm_lib.book.html.layout import Layout, Source
+from gllm_lib.book.html.mathml import mend
+from gllm_lib.book.html.numbering import Page, collect, node, page_number, prepare, table_of_labels, walk
+from gllm_lib.book.html.pages import RenderError, notebook_markdown
 from gllm_lib.checks import exchange, write_bytes, write_text
 
 ASSETS = Path(__file__).parent / "assets"
