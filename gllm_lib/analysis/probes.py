@@ -180,28 +180,12 @@ def target_profile(weights: ArrayLike) -> Array:
     return energy / energy.sum()
 
 
-@dataclass(frozen=True, eq=False)
-class CrossFit:
-    """Signed energy shares of a target from two independent probes: `shares` (d,) sum to 1, and some may be negative.
+def cross_fit(weights_a: ArrayLike, weights_b: ArrayLike) -> Array:
+    """Return signed energy shares (d,), summing to 1, from probes (d,) or (d, k) of two disjoint sets of documents.
 
-    Each share is an unbiased estimate up to the common normalisation, which is why negative ones are kept: a sum over a
-    level, and GLLM Eq. 14's gain at given grades, are linear in them. `negative` counts them, `negative_mass` is their
-    absolute sum in units of the total.
-    """
-
-    shares: Array
-    negative: int
-    negative_mass: float
-
-    def by_level(self, level: ArrayLike, count: int) -> Array:
-        """Sum the shares within levels, shape (count,); levels are numbered from 0, sums may still be negative."""
-        return level_sums(self.shares, level, count)
-
-
-def cross_fit(weights_a: ArrayLike, weights_b: ArrayLike) -> CrossFit:
-    """Return the CrossFit of probes (d,) or (d, k) fitted on two disjoint sets of documents: shares ~ w_A w_B.
-
-    Raises InputError when the total is not positive: the halves then share no signal and there is no profile.
+    A share, w_A w_B over the total, is unbiased up to the common normalisation, which is why negative ones are kept: a
+    sum over a level, and GLLM Eq. 14's gain at given grades, are linear in them. Raises InputError when the total is
+    not positive: the halves then share no signal and there is no profile.
     """
     a, b = matrix("weights_a", weights_a), matrix("weights_b", weights_b)
     if a.shape != b.shape:
@@ -212,8 +196,7 @@ def cross_fit(weights_a: ArrayLike, weights_b: ArrayLike) -> CrossFit:
             f"the two halves agree on no energy (sum of products {energy.sum():.3g}); "
             "the target is not decodable here: report it, do not profile it"
         )
-    shares = energy / energy.sum()
-    return CrossFit(shares, int((shares < 0).sum()), float(-shares[shares < 0].sum()))
+    return energy / energy.sum()
 
 
 def floored(shares: ArrayLike, floor: float = 0.0) -> tuple[Array, float]:

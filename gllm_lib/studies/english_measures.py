@@ -77,7 +77,7 @@ class Run:
 def crossed(basis: LevelBasis, a: Array, b: Array) -> Array | None:
     """Cross-fit shares (d,) of two probes in a basis, or None if they agree on no energy."""
     try:
-        return cross_fit(basis.vectors.T @ a, basis.vectors.T @ b).shares
+        return cross_fit(basis.vectors.T @ a, basis.vectors.T @ b)
     except InputError:
         return None
 

