@@ -135,9 +135,10 @@ def _collect(plan: Plan, executor: Executor, jobs: list[Job], inputs: Any, progr
                 if future.cancelled():
                     continue
                 job, error = waiting[future], future.exception()
-                if error is None:
-                    write_record(plan.record_path(job.cell["id"], job.seed), future.result())
-                elif failure is None:
+                path = plan.record_path(job.cell["id"], job.seed)
+                if error is None and not path.exists():  # another runner may have been faster: its record stands
+                    write_record(path, future.result())
+                elif error and failure is None:
                     failure = (job, error)
                     for other in waiting:
                         other.cancel()

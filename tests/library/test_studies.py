@@ -141,6 +141,18 @@ def test_killed_runner_loses_nothing_finished_and_the_next_completes(root):
     assert all((records / name).read_bytes() == content for name, content in kept.items())
 
 
+def test_a_record_that_another_runner_made_meanwhile_stands(root):
+    class Late(ThreadPoolExecutor):
+        def submit(self, call, job, *rest):
+            future = super().submit(call, job, *rest)
+            path = read_plan(root, "fake").record_path(job.cell["id"], job.seed)
+            write_record(path, future.result() | {"minutes": 99.0})
+            return future
+
+    with Late(1) as executor:
+        assert studies.run(root, "fake", executor=executor, progress=False).minutes == 4 * 99.0
+
+
 def test_a_failing_run_keeps_the_records_of_others(root):
     (root / "fail-two-3").touch()
     with pytest.raises(studies.RunFailedError, match="cell two, seed 3: ValueError: told to fail"):
