@@ -11,17 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gllm_lib.analysis import probes
 from gllm_lib.analysis.bases import LevelBasis, decoding_factor, encoding_factor, level_basis, live_directions
-from gllm_lib.analysis.probes import (
-    Array,
-    Moments,
-    choose_penalty,
-    document_folds,
-    held_out_r2,
-    moments,
-    pooled,
-    ridge_each,
-)
+from gllm_lib.analysis.probes import Array, Moments
 from gllm_lib.corpora.annotated import AnnotatedCorpus
 
 PARTS = 20  # whole documents are dealt into 20 parts of nearly equal token counts; roles are sets of parts
@@ -88,24 +80,24 @@ class Division:
 
     def of(self, *roles: str) -> Moments:
         """Pooled moments of the given roles."""
-        return pooled([self.by_part[part] for role in roles for part in ROLES[role]])
+        return probes.pooled([self.by_part[part] for role in roles for part in ROLES[role]])
 
 
 def divided(corpus: AnnotatedCorpus, vectors: Array, seed: int) -> Division:
     """Divide the documents by the seed, delete dead directions, choose penalties, fit the probes of every role."""
-    part = document_folds(corpus.document, PARTS, np.random.default_rng([seed, 0]))
+    part = probes.document_folds(corpus.document, PARTS, np.random.default_rng([seed, 0]))
     outputs = outputs_of(corpus)
     basis_rows = np.isin(part, list(ROLES["basis"]))
     covariance = np.cov(vectors[basis_rows].astype(np.float64).T, bias=True)
     rank = live_directions(covariance).shape[1]
     z = vectors.astype(np.float64) @ live_directions(covariance, multiple_of=len(corpus.levels))
-    by_part = [moments(z[part == number], outputs.values[part == number]) for number in range(PARTS)]
-    penalties, _ = choose_penalty([by_part[number] for number in ROLES["penalty"]], PENALTIES)
-    roles = {role: pooled([by_part[number] for number in ROLES[role]]) for role in ROLES}
-    weights = {role: ridge_each(sample, penalties) for role, sample in roles.items() if role != "basis"}
+    by_part = [probes.moments(z[part == number], outputs.values[part == number]) for number in range(PARTS)]
+    penalties, _ = probes.choose_penalty([by_part[number] for number in ROLES["penalty"]], PENALTIES)
+    roles = {role: probes.pooled([by_part[number] for number in ROLES[role]]) for role in ROLES}
+    weights = {role: probes.ridge_each(sample, penalties) for role, sample in roles.items() if role != "basis"}
     whole = roles["half_a"] + roles["half_b"]
-    weights["both"] = ridge_each(whole, penalties)
-    r2 = held_out_r2(weights["both"], whole, roles["held_out"])
+    weights["both"] = probes.ridge_each(whole, penalties)
+    r2 = probes.held_out_r2(weights["both"], whole, roles["held_out"])
     return Division(corpus, outputs, z, part, by_part, penalties, weights, r2, rank)
 
 
@@ -133,11 +125,11 @@ def factors_of(division: Division) -> Factors:
     decoding, encoding = [], []
     for matrix in corpus.levels.values():
         rows = [np.flatnonzero(division.part == number) for number in ROLES["basis"]]
-        parts = [moments(division.z[chosen], matrix[chosen]) for chosen in rows]
-        penalties, _ = choose_penalty(parts, PENALTIES)
-        decoding.append(decoding_factor(pooled(parts), penalties))
+        parts = [probes.moments(division.z[chosen], matrix[chosen]) for chosen in rows]
+        penalties, _ = probes.choose_penalty(parts, PENALTIES)
+        decoding.append(decoding_factor(probes.pooled(parts), penalties))
         together = np.concatenate(rows)
-        encoding.append(encoding_factor(moments(matrix[together], division.z[together])))
+        encoding.append(encoding_factor(probes.moments(matrix[together], division.z[together])))
     columns = [corpus.columns[level] for level in corpus.levels]
     return Factors(division.of("basis").covariance(), decoding, encoding, columns)
 

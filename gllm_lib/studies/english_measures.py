@@ -13,24 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from gllm_lib.analysis import probes
 from gllm_lib.analysis.bases import LevelBasis, level_basis
-from gllm_lib.analysis.probes import (
-    Array,
-    Moments,
-    cross_fit,
-    data_profile,
-    document_folds,
-    floored,
-    half_samples,
-    isotropic_profiles,
-    level_sums,
-    moments,
-    pooled,
-    ridge,
-    ridge_each,
-    shuffled_weights,
-    target_profile,
-)
+from gllm_lib.analysis.probes import Array, Moments
 from gllm_lib.checks import InputError
 from gllm_lib.studies.division import PENALTIES, ROLES, Division, Factors
 from gllm_lib.studies.ladder import arm_report, arms, level_grades, signed_gain
@@ -57,11 +42,12 @@ class Run:
 
     def tau(self, basis: LevelBasis) -> Array:
         """Data profile (d,) of the profile halves in a basis."""
-        return data_profile(self.division.of("half_a", "half_b"), basis.vectors, True)
+        return probes.data_profile(self.division.of("half_a", "half_b"), basis.vectors, True)
 
     def plug(self, basis: LevelBasis, name: str, role: str = "both") -> Array:
         """Squared-weight profile (d,) of one target in a basis."""
-        return target_profile(basis.vectors.T @ self.division.weights[role][:, self.division.outputs.columns[name]])
+        chosen = self.division.outputs.columns[name]
+        return probes.target_profile(basis.vectors.T @ self.division.weights[role][:, chosen])
 
     def shares(self, basis: LevelBasis, name: str) -> Array | None:
         """Cross-fit shares (d,) of one target in a basis, or None if the halves agree on no energy."""
@@ -77,7 +63,7 @@ class Run:
 def crossed(basis: LevelBasis, a: Array, b: Array) -> Array | None:
     """Cross-fit shares (d,) of two probes in a basis, or None if they agree on no energy."""
     try:
-        return cross_fit(basis.vectors.T @ a, basis.vectors.T @ b)
+        return probes.cross_fit(basis.vectors.T @ a, basis.vectors.T @ b)
     except InputError:
         return None
 
@@ -93,7 +79,7 @@ def rounded(value: ArrayLike, digits: int = 4) -> Any:
 def blocks_of(basis: LevelBasis, values: ArrayLike) -> Array:
     """Sum values (..., d) within levels, the residual block last if there is one."""
     numbers = np.where(basis.level < 0, len(basis.filled), basis.level)
-    return level_sums(values, numbers, int(numbers.max()) + 1)
+    return probes.level_sums(values, numbers, int(numbers.max()) + 1)
 
 
 def affinity(alpha: Array, tau: Array) -> Any:
@@ -108,7 +94,7 @@ def affinities(basis: LevelBasis, alpha: Array, tau: Array) -> Array:
 
 def level_affinity(basis: LevelBasis, shares: Array, tau: Array) -> tuple[float, float]:
     """Return (BC_L, mass added to negative level shares) of signed shares (d,), residual block as one more level."""
-    profile, moved = floored(blocks_of(basis, shares))
+    profile, moved = probes.floored(blocks_of(basis, shares))
     return float(affinity(profile, blocks_of(basis, tau))), moved
 
 
@@ -152,10 +138,10 @@ def primary(run: Run) -> dict[str, Any]:
     report: dict[str, Any] = {}
     for name, basis in run.own.items():
         alpha, tau, shares = run.plug(basis, name), run.tau(basis), run.shares(basis, name)
-        null = isotropic_profiles(len(alpha), len(run.division.outputs.columns[name]), NULL_DRAWS, rng)
+        null = probes.isotropic_profiles(len(alpha), len(run.division.outputs.columns[name]), NULL_DRAWS, rng)
         null_level, null_d = affinities(basis, null, tau)
         level, at_d = affinities(basis, alpha, tau)
-        raw = blocks_of(basis, data_profile(run.division.of("half_a", "half_b"), basis.vectors))
+        raw = blocks_of(basis, probes.data_profile(run.division.of("half_a", "half_b"), basis.vectors))
         report[name] = {
             "filled": basis.filled.tolist(),
             "s": rounded(blocks_of(basis, tau)),
@@ -169,7 +155,7 @@ def primary(run: Run) -> dict[str, Any]:
         }
         if shares is not None:
             value, moved = level_affinity(basis, shares, tau)
-            profile, moved_d = floored(shares)
+            profile, moved_d = probes.floored(shares)
             report[name] |= {
                 "a_cross": rounded(blocks_of(basis, shares)),
                 "level_cross": rounded(value),
@@ -190,7 +176,7 @@ def short_levels(run: Run) -> dict[str, Any]:
         tau, shares = run.tau(basis), run.shares(basis, name)
         if shares is not None:
             value, moved = level_affinity(basis, shares, tau)
-            null = isotropic_profiles(len(tau), 1, NULL_DRAWS, np.random.default_rng(0))
+            null = probes.isotropic_profiles(len(tau), 1, NULL_DRAWS, np.random.default_rng(0))
             report[name] = {
                 "level_cross": rounded(value),
                 "level_moved": rounded(moved),
@@ -218,7 +204,7 @@ def by_basis(run: Run) -> dict[str, Any]:
             if shares is not None:
                 a = blocks_of(basis, shares)
                 pairing = (np.log(grades) / np.log(clip)) @ (a - s)
-                table[row] = [affinity(floored(a)[0], s), pairing, signed_gain(grades, a, s), *a]
+                table[row] = [affinity(probes.floored(a)[0], s), pairing, signed_gain(grades, a, s), *a]
         columns = {"level_cross": 0, "taxonomic_pairing": 1, "taxonomic_gain": 2}
         report[label] = {"s": rounded(s)} | {key: rounded(table[:, column], 3) for key, column in columns.items()}
         if label in run.settings["profiles_of"]:
@@ -233,7 +219,7 @@ def shuffled_nulls(run: Run) -> dict[str, Any]:
     """
     division, (rows, z, _) = run.division, run.halves()
     shuffles = run.settings["shuffles"]
-    weights = shuffled_weights(z, division.outputs.values[rows], division.penalties, shuffles, run.rng(3))
+    weights = probes.shuffled_weights(z, division.outputs.values[rows], division.penalties, shuffles, run.rng(3))
     order = "".join(map(str, range(len(division.corpus.levels))))
     report: dict[str, Any] = {}
     for label in ("primary", f"enc-{order}", f"dec-{order}"):
@@ -241,7 +227,7 @@ def shuffled_nulls(run: Run) -> dict[str, Any]:
         for name, chosen in division.outputs.columns.items():
             basis = run.own[name] if label == "primary" else run.named[label]
             tau = run.tau(basis)
-            draws = np.stack([target_profile(basis.vectors.T @ each[:, chosen]) for each in weights])
+            draws = np.stack([probes.target_profile(basis.vectors.T @ each[:, chosen]) for each in weights])
             at_levels, at_d = affinities(basis, draws, tau)
             report[label][name] = {
                 "level": _mean_sd(at_levels),
@@ -256,13 +242,13 @@ def penalty_path(run: Run) -> dict[str, Any]:
     """Plug-in BC_L and BC_d of scalar targets at every penalty, in the registered basis and along principal axes."""
     scalars, pca = run.division.outputs.scalars, run.named["pca"]
     second = run.division.of("half_a", "half_b")
-    path = ridge(second.select(range(len(scalars))), PENALTIES)
-    flat = data_profile(second, None, True)
+    path = probes.ridge(second.select(range(len(scalars))), PENALTIES)
+    flat = probes.data_profile(second, None, True)
     report: dict[str, Any] = {"penalties": rounded(PENALTIES, 7)}
     for number, name in enumerate(scalars):
         basis = run.own[name]
-        profiles = np.stack([target_profile(basis.vectors.T @ weights[:, number]) for weights in path])
-        axes = np.stack([target_profile(weights[:, number]) for weights in path])
+        profiles = np.stack([probes.target_profile(basis.vectors.T @ weights[:, number]) for weights in path])
+        axes = np.stack([probes.target_profile(weights[:, number]) for weights in path])
         found = [*affinities(basis, profiles, run.tau(basis)), *affinities(pca, axes, flat)]
         report[name] = dict(zip(("level", "d", "pca_level", "pca_d"), map(rounded, found), strict=True))
     return report
@@ -277,13 +263,14 @@ def ladder(run: Run) -> dict[str, Any]:
     opened = division.corpus.levels["shape"][rows][:, columns].sum(axis=1) > 0
     centred = division.z[rows] - division.z[rows].mean(0)
     inside, total = (part.T @ part for part in (centred[opened], centred))
+    other = division.of("penalty")
     report = {}
     for name in division.outputs.scalars:
         basis, shares = run.own[name], run.shares(run.own[name], name)
         if shares is not None:
             turned = [(basis.vectors * (each @ basis.vectors)).sum(0) for each in (inside, total)]
-            chosen_on = run.plug(basis, name, "penalty"), data_profile(division.of("penalty"), basis.vectors, True)
-            grades = arms(basis.level, *chosen_on, turned[0] / turned[1], clip, rng)
+            tau = probes.data_profile(other, basis.vectors, True)
+            grades = arms(basis.level, run.plug(basis, name, "penalty"), tau, turned[0] / turned[1], clip, rng)
             report[name] = arm_report(grades, shares, run.tau(basis), clip)
     return report
 
@@ -293,20 +280,20 @@ def half_sampled(run: Run) -> dict[str, Any]:
     scalars, rng, (rows, z, y) = run.division.outputs.scalars, run.rng(5), run.halves()
     penalties, tau = run.division.penalties[: len(scalars)], [run.tau(run.own[name]) for name in scalars]
     documents = run.division.corpus.document[rows]
-    block = document_folds(documents, min(BLOCKS, len(np.unique(documents))), rng)
-    blocks = [moments(z[block == b], y[block == b]) for b in range(int(block.max()) + 1)]
+    block = probes.document_folds(documents, min(BLOCKS, len(np.unique(documents))), rng)
+    blocks = [probes.moments(z[block == b], y[block == b]) for b in range(int(block.max()) + 1)]
 
     def statistic(half: list[Moments]) -> Array:
         middle = len(half) // 2
-        a, b = (ridge_each(pooled(each), penalties) for each in (half[:middle], half[middle:]))
-        shares = [crossed(run.own[name], a[:, n], b[:, n]) for n, name in enumerate(scalars)]
-        found = [
-            np.nan if each is None else level_affinity(run.own[name], each, tau[n])[0]
-            for n, (name, each) in enumerate(zip(scalars, shares, strict=True))
-        ]
-        return np.array(found)
+        a, b = (probes.ridge_each(probes.pooled(each), penalties) for each in (half[:middle], half[middle:]))
+        found = np.full(len(scalars), np.nan)
+        for n, name in enumerate(scalars):
+            shares = crossed(run.own[name], a[:, n], b[:, n])
+            if shares is not None:
+                found[n] = level_affinity(run.own[name], shares, tau[n])[0]
+        return found
 
-    draws = half_samples(blocks, statistic, run.settings["half_samples"], rng)
+    draws = probes.half_samples(blocks, statistic, run.settings["half_samples"], rng)
     summary = {"mean": draws.mean(0), "sd": draws.std(0, ddof=1), "low": draws.min(0), "high": draws.max(0)}
     usable = [n for n in range(len(scalars)) if np.isfinite(draws[:, n]).all()]
     return {scalars[n]: {key: rounded(value[n]) for key, value in summary.items()} for n in usable}
@@ -320,13 +307,13 @@ def bootstrapped(run: Run) -> dict[str, Any]:
     sentences, codes = np.unique(run.division.corpus.sentence[rows], return_inverse=True)
 
     def read(weights: Array) -> Array:  # (targets, 2)
-        profiles = [target_profile(basis.vectors.T @ weights[:, n]) for n, basis in enumerate(bases)]
+        profiles = [probes.target_profile(basis.vectors.T @ weights[:, n]) for n, basis in enumerate(bases)]
         return np.array([affinities(*each) for each in zip(bases, profiles, tau, strict=True)])
 
     draws = []
     for _ in range(run.settings["bootstraps"]):
         counts = np.bincount(rng.integers(len(sentences), size=len(sentences)), minlength=len(sentences))
-        draws.append(read(ridge_each(moments(z, y, np.take(counts, codes)), penalties)))
+        draws.append(read(probes.ridge_each(probes.moments(z, y, np.take(counts, codes)), penalties)))
     points = read(run.division.weights["both"])
     low, high = np.quantile(draws, [0.025, 0.975], axis=0)
     summary = np.stack([points, np.mean(draws, axis=0), low, high], axis=-1)
