@@ -140,12 +140,15 @@ def _check_fields(path: Path, fields: Mapping[str, Any]) -> None:
 
 
 def read_records(plan: Plan) -> dict[tuple[str, int], Record]:
-    """Return the records made under `plan`, by (cell, seed), each file noted as an input.
+    """Return the records made under `plan`, by (cell, seed), each file and the names in the folder noted as inputs.
 
     Raises PlanChangedError if a record was made under another plan, FileError if one is malformed.
     """
     found = {}
-    for path in sorted((plan.folder / "records").glob("*.json")):
+    folder = plan.folder / "records"
+    if folder.is_dir():
+        note_input(folder)  # a record more or less makes what was read from here stale
+    for path in sorted(folder.glob("*.json")):
         record = _read_record(path, plan)
         if (record.cell, record.seed) not in plan.jobs() or path != plan.record_path(record.cell, record.seed):
             raise FileError(f"{path} is no record of a cell and seed of {plan.name}; move it out of the folder")

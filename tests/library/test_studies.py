@@ -17,9 +17,9 @@ import pytest
 
 from gllm_lib import studies
 from gllm_lib.analysis.bases import level_basis
-from gllm_lib.checks import FileError, InputError, inputs_read
+from gllm_lib.checks import FileError, InputError, inputs_read, sha256
 from gllm_lib.studies import contrasts, division, encoder, english, english_measures, ladder
-from gllm_lib.studies.plan import read_plan, write_record
+from gllm_lib.studies.plan import read_plan, read_records, write_record
 
 PLAN = """
 question = "Does the runner run?"
@@ -473,3 +473,10 @@ def test_word_vectors_are_means_of_their_pieces_whatever_the_batches(tmp_path):
         encoder.encode_words([["the"] * 20], tokenizer, model)
     with pytest.raises(InputError, match="no piece"):
         encoder.encode_words([["the", "\u200b"]], tokenizer, model)
+
+
+def test_the_names_in_the_folder_of_records_are_an_input():
+    plan = read_plan(Path(__file__).parents[2], "english-profiles")
+    folder = str((plan.folder / "records").resolve())
+    read_records(plan)
+    assert inputs_read()[folder] == sha256(folder)
