@@ -106,7 +106,7 @@ def test_loading_notes_every_file_it_read(root):
     run(root)
     studies.load(root, "fake")
     read = {Path(path).name for path in inputs_read() if str(root) in path}
-    assert read == {"plan.toml", "one-s1.json", "one-s3.json", "two-s1.json", "two-s3.json"}
+    assert read == {"plan.toml", "records", "one-s1.json", "one-s3.json", "two-s1.json", "two-s3.json"}
 
 
 def test_a_changed_plan_is_refused_while_records_stand(root):
