@@ -23,7 +23,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gllm_lib.checks import InputError, InputTypeError, Vector, same_length
-from gllm_lib.grading.profiles import profile_and_sum
+from gllm_lib.grading.profiles import gain, profile_and_sum
+
+CLOSE = 1.6  # up to this ratio of grades, `gain` sums distances from 1 and takes no logarithm of a weight
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +33,7 @@ class Selection:
     """Grades of least gain under a clip.
 
     g             grades, shape (d,), smallest exactly 1, none above the clip
-    gain          Lambda(g)
+    gain          Lambda(g), exactly 1 where g leaves all grades equal
     interval      the shifts c of u = 2 log g that stay optimal inside [0, 2 log clip]: (0, 0) if g is the only
                   minimiser, (0, inf) without a clip
     kkt_residual  largest violation of the optimality conditions by g, a difference of two probabilities
@@ -113,7 +115,8 @@ def _value_and_gradient(g: Vector, highest: float, root_alpha: Vector, root_tau:
 def select(alpha: ArrayLike, tau: ArrayLike, clip: float | None = None) -> Selection:
     """Return the grades of least gain among 1 <= g_j <= clip, exact, in O(d log d) (GLLM Props. 7(iii), 10).
 
-    Raises InputError or InputTypeError if a profile is none, the lengths differ, or clip is not a finite number >= 1.
+    `clip=None` means no clip. Raises InputError or InputTypeError if a profile is none, the lengths differ, or clip is
+    not a finite number >= 1.
     """
     clip = _clip(clip)
     alpha, alpha_sum = profile_and_sum("alpha", alpha)
@@ -140,4 +143,6 @@ def select(alpha: ArrayLike, tau: ArrayLike, clip: float | None = None) -> Selec
         # A positive gradient asks for a smaller grade, which only a grade of 1 may ignore; a negative one for a larger.
         residual = max((gradient * (g > 1.0)).max(), -(gradient * (g < clip)).min())
         slack = 0.0
-    return Selection(g, value / (alpha_sum * tau_sum), (0.0, slack), float(residual))
+    # The product of two sums may round to either side of 1, where "below 1" is what a reader asks.
+    value = gain(g, alpha, tau) if min(clip, highest) <= CLOSE else value / (alpha_sum * tau_sum)
+    return Selection(g, value, (0.0, slack), float(residual))

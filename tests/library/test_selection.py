@@ -273,7 +273,7 @@ def test_without_a_clip_the_selection_is_the_fourth_root_law(pair):
 def test_a_clip_of_one_leaves_equal_grades(pair):
     found = select(*pair, 1.0)
     assert found.g.tolist() == [1.0] * len(pair[0])
-    assert found.gain == pytest.approx(1.0, abs=8 * EPS)
+    assert found.gain == 1.0
     assert found.interval == (0.0, 0.0)
     assert found.kkt_residual <= 8 * EPS
 
@@ -282,7 +282,22 @@ def test_a_clip_of_one_leaves_equal_grades(pair):
 def test_equal_profiles_leave_equal_grades_and_the_whole_interval(alpha, clip):
     found = select(alpha, alpha.copy(), clip)
     assert found.g.tolist() == [1.0] * len(alpha)
+    assert found.gain == 1.0
     assert found.interval == (0.0, 2 * math.log(clip))
+
+
+def test_equal_profiles_do_not_seem_to_gain():
+    assert select([0.8, 0.2], [0.8, 0.2]).gain == 1.0
+    assert select([0.8, 0.2], [0.3, 0.7], clip=1).gain == 1.0
+    assert select([0.8, 0.2], [0.8 - 1e-13, 0.2 + 1e-13]).gain <= 1.0
+
+
+@given(pair=profile_pairs(spread=EXTREME), clip=st.floats(1.0, 4.0))
+def test_the_gain_is_that_of_the_grades(pair, clip):
+    found = select(*pair, clip)
+    value = gain(found.g, *pair)
+    # `gain` sums exponentials of log-weights, of size up to 700, unless the grades are close.
+    assert found.gain == (value if found.g.max() <= selection.CLOSE else pytest.approx(value, rel=6000 * EPS, abs=0.0))
 
 
 @given(pair=profile_pairs(spread=EXTREME), clips_=st.tuples(clips(), clips()))
