@@ -57,12 +57,9 @@ def encoding_factor(features: Moments, tolerance: float = 1e-6) -> Array:
     directions are the principal components of what the annotation explains. Feature directions with less than
     `tolerance` of the largest variance are left out: indicators of one label set sum to 1.
     """
-    deviation = np.sqrt(np.maximum(np.diagonal(features.covariance()), 0.0))
-    scale = np.where(deviation > 0, 1.0 / np.where(deviation > 0, deviation, 1.0), 0.0)
+    scale = _standardising(np.diagonal(features.covariance()))
     values, vectors = np.linalg.eigh(features.covariance() * np.outer(scale, scale))
-    kept = values > tolerance * max(values[-1], 0.0)
-    if not kept.any():
-        raise InputError("no feature varies; give at least one column that takes two values")
+    kept = values > tolerance * values[-1]
     whitened = vectors[:, kept] / np.sqrt(values[kept])
     return np.asarray((features.cross_covariance() * scale[:, None]).T @ whitened, dtype=np.float64)
 
@@ -74,11 +71,15 @@ def decoding_factor(sample: Moments, penalties: ArrayLike) -> Array:
     the weight matrix, whose truncated singular value decomposition is its best approximation of lower rank. Columns of
     features that never vary are zero.
     """
-    deviation = np.sqrt(np.maximum(sample.target_variance(), 0.0))
+    return ridge_each(sample, penalties) * _standardising(sample.target_variance())
+
+
+def _standardising(variance: Array) -> Array:
+    """Return what makes features (k,) of unit variance, 0 for those that never vary."""
+    deviation = np.sqrt(np.maximum(variance, 0.0))
     if not (deviation > 0).any():
         raise InputError("no feature varies; give at least one column that takes two values")
-    scale = np.where(deviation > 0, 1.0 / np.where(deviation > 0, deviation, 1.0), 0.0)
-    return ridge_each(sample, penalties) * scale[None, :]
+    return np.where(deviation > 0, 1.0 / np.where(deviation > 0, deviation, 1.0), 0.0)
 
 
 def level_basis(

@@ -88,11 +88,10 @@ def run(
     plan, missing = study.plan, study.missing
     if workers < 1:
         raise InputError(f"{workers} workers; give at least 1")
-    entry = _entry(plan)
+    entry = _entry(plan, options)
     settings = plan.fields.get("settings", {})
-    bound = _bound(plan, entry, base, options)
     if missing:
-        inputs = entry.prepare(*bound.args, **bound.kwargs)
+        inputs = entry.prepare(plan, base, **options)
         jobs = [Job(name, plan.cell(cell), seed, settings) for cell, seed in missing]
         if executor is None:
             with _processes(min(workers, len(jobs))) as pool:
@@ -102,25 +101,23 @@ def run(
     return status(base, name)
 
 
-def _entry(plan: Plan) -> ModuleType:
+def _entry(plan: Plan, options: Mapping[str, Any]) -> ModuleType:
+    """Import the plan's entry and bind the options, so that a misspelt one is told before the work and not after."""
+    name = plan.fields["entry"]
     try:
-        entry = importlib.import_module(plan.fields["entry"])
+        entry = importlib.import_module(name)
     except ModuleNotFoundError as error:
-        raise InputError(f"{plan.folder / 'plan.toml'}: entry {plan.fields['entry']!r}: {error}") from error
+        raise InputError(f"{plan.folder / 'plan.toml'}: entry {name!r}: {error}") from error
     lacking = [each for each in ("prepare", "measure") if not callable(getattr(entry, each, None))]
     if lacking:
-        raise InputError(f"{plan.fields['entry']} has no function {' and no '.join(lacking)}; a study needs both")
-    return entry
-
-
-def _bound(plan: Plan, entry: ModuleType, root: Path, options: Mapping[str, Any]) -> inspect.BoundArguments:
-    """Bind the options to `prepare`, so that a misspelt one is told before the work and not after."""
+        raise InputError(f"{name} has no function {' and no '.join(lacking)}; a study needs both")
     signature = inspect.signature(entry.prepare)
     try:
-        return signature.bind(plan, root, **options)
+        signature.bind(plan, plan.folder, **options)
     except TypeError as error:
         known = ", ".join(list(signature.parameters)[2:]) or "none"
         raise InputError(f"study {plan.name}: {error}; its options: {known}") from error
+    return entry
 
 
 def _collect(plan: Plan, executor: Executor, jobs: list[Job], inputs: Any, progress: bool) -> None:
