@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gllm_lib.book.html.render import render
-from tests.book.sample_site import write_site
+from tests.book.sample_site import CHECK, write_site
 
 pytestmark = pytest.mark.browser
 
@@ -186,6 +186,18 @@ def test_code_is_copied(opened: Any) -> None:
     page.locator(".parameters .copy").click()
     page.get_by_text("Copied").wait_for()
     assert page.evaluate("navigator.clipboard.readText()") == "cases = 200\nseed = 4"
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_no_code_is_cut_off_and_a_selection_gives_it_back(opened: Any, width: int) -> None:
+    page = opened(FIRST, width)
+    blocks = page.locator(".code:not(.output) pre")
+    assert blocks.evaluate_all("all => all.every(e => e.scrollWidth <= e.clientWidth)")
+    check = page.locator("pre", has_text="def no_grades_beat_the_affinity")
+    selected = check.evaluate("e => { getSelection().selectAllChildren(e); return getSelection().toString(); }")
+    assert selected.rstrip() == CHECK
+    heights = check.locator(".line").evaluate_all("all => all.map(e => e.getBoundingClientRect().height)")
+    assert max(heights) > 1.5 * min(heights)  # a long line goes on below
 
 
 def test_mathematics_is_laid_out(opened: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gllm_lib.book.html.highlight import highlight
+from gllm_lib.book.html.highlight import highlight, lines
 from gllm_lib.book.html.layout import authors, facts_line
 from gllm_lib.book.html.mathml import mend
 from gllm_lib.book.html.pages import RenderError, cell_options, inline_svg, latex_body, merged_streams
@@ -395,6 +395,17 @@ def test_code_is_marked_by_kind() -> None:
         ("st", '"é"'),
     ]
     assert highlight("x = (1 <") == "x = (1 &lt;"
+
+
+def test_each_line_of_code_stands_by_itself() -> None:
+    text = lines(highlight('x = """a <\n  b\n\n"""\n    y\n'))
+    assert text == (
+        '<span class="line">x = <span class="st">"""a &lt;\n</span></span>'
+        '<span class="line"><span class="st">  b\n</span></span>'
+        '<span class="line"><span class="st">\n</span></span>'
+        '<span class="line"><span class="st">"""</span>\n</span>'
+        '<span class="line" style="--indent: 4">    y\n</span>'
+    )
 
 
 def test_lines_about_people_and_runs() -> None:

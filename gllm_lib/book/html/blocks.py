@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from gllm_lib.book.html.highlight import highlight
+from gllm_lib.book.html.highlight import highlight, lines
 from gllm_lib.book.html.numbering import (
     WORDS,
     Label,
@@ -282,8 +282,11 @@ class _Dresser:
         output = "output" in classes
         language = next((name for name in classes if name not in ("output", "stdout", "stderr")), "")
         marked = highlight(code) if language == "python" else html.escape(code, quote=False)
-        block = raw(f'<pre><code class="{" ".join(classes)}">{marked}</code></pre>')
-        return div("code output" if output else "code", [scroll("Output" if output else "Code", [block])])
+        names = " ".join(classes)
+        if output:
+            block = raw(f'<pre><code class="{names}">{marked}</code></pre>')
+            return div("code output", [scroll("Output", [block])])
+        return div("code", [raw(f'<pre><code class="{names}">{lines(marked)}</code></pre>')])
 
     def _code(self, item: Node) -> Node:
         if item["c"][1].startswith("{python}"):

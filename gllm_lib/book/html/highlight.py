@@ -6,6 +6,7 @@ import builtins
 import html
 import io
 import keyword
+import re
 import token
 import tokenize
 from collections.abc import Iterator
@@ -14,6 +15,20 @@ BUILTINS = frozenset(name for name in dir(builtins) if not name.startswith("_"))
 STRINGS = {token.STRING} | {
     getattr(token, name) for name in ("FSTRING_START", "FSTRING_MIDDLE", "FSTRING_END") if hasattr(token, name)
 }  # Python 3.12 takes f-strings apart
+
+
+def lines(marked: str) -> str:
+    """Return marked code with each of its lines, newline included, in a span `line` that may wrap below its indent."""
+    parts = []
+    opened = ""  # the span that a token of several lines has left open
+    for line in marked.splitlines(keepends=True):
+        before = opened
+        for tag in re.findall(r"<span [^>]*>|</span>", line):
+            opened = "" if tag == "</span>" else tag
+        indent = len(line) - len(line.lstrip(" "))
+        style = f' style="--indent: {indent}"' if indent and not before else ""
+        parts.append(f'<span class="line"{style}>{before}{line}{"</span>" if opened else ""}</span>')
+    return "".join(parts)
 
 
 def highlight(code: str) -> str:

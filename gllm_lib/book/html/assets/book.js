@@ -46,7 +46,7 @@ for (const block of document.querySelectorAll(".code:not(.output)")) {
   const copy = make("button", { type: "button", className: "copy", textContent: "Copy" });
   copy.addEventListener("click", async () => {
     try {
-      await navigator.clipboard.writeText(block.querySelector("pre").innerText.trimEnd());
+      await navigator.clipboard.writeText(block.querySelector("pre").textContent.trimEnd());
       copy.textContent = "Copied";
     } catch {
       getSelection().selectAllChildren(block.querySelector("pre"));
