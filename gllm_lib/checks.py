@@ -42,10 +42,7 @@ def vector(name: str, value: ArrayLike) -> Vector:
 
     Raises InputTypeError if it holds no numbers and InputError if its shape or an entry is not allowed.
     """
-    try:
-        array = np.asarray(value)
-    except ValueError as error:
-        raise InputError(f"{name} is ragged: its rows differ in length; give one flat list of numbers") from error
+    array = as_array(name, value, "give real numbers, such as [0.7, 0.3]")
     if array.dtype.kind not in "iuf":
         raise InputTypeError(f"{name} holds {array.dtype} entries; give real numbers, such as [0.7, 0.3]")
     array = array.astype(np.float64)
@@ -60,11 +57,31 @@ def vector(name: str, value: ArrayLike) -> Vector:
     return array
 
 
-def positive(name: str, value: ArrayLike, mend: str = "every entry must exceed 0") -> Vector:
-    """Return `value` as a finite float64 array (d,) whose entries all exceed zero, or raise InputError."""
+def as_array(name: str, value: ArrayLike, mend: str) -> NDArray[Any]:
+    """Return `value` as an array of the type numpy finds; raises InputTypeError if it is no list, as None or a text.
+
+    Raises InputError if its rows differ in length.
+    """
+    if value is None or isinstance(value, str | bytes):
+        raise InputTypeError(f"{name} is {value!r:.40}; {mend}")
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise InputError(f"{name} is ragged: its rows differ in length; give one flat list of numbers") from error
+    if array.ndim == 0 and array.dtype.kind == "O":  # a dict, a set, a generator
+        raise InputTypeError(f"{name} is a {type(value).__name__}; {mend}")
+    return array
+
+
+def positive(name: str, value: ArrayLike, mend: str = "every entry must exceed 0", below: str = "") -> Vector:
+    """Return `value` as a finite float64 array (d,) whose entries all exceed zero, or raise InputError.
+
+    `mend` says how to mend a zero, and `below` a negative entry, where that is another matter.
+    """
     array = vector(name, value)
     bad = np.flatnonzero(array <= 0)
     if bad.size:
+        mend = below if below and array[bad[0]] < 0 else mend
         raise InputError(
             f"{name}[{bad[0]}] is {array[bad[0]]:g} ({bad.size} of {array.size} entries are not positive); {mend}"
         )
@@ -77,7 +94,8 @@ def profile(name: str, value: ArrayLike) -> Vector:
     Raises InputError for a zero or negative entry or a sum further than 1e-6 from 1 (GLLM Def. 2).
     """
     mend = "delete the coordinates of zero weight from both profiles and renormalise (GLLM Def. 2)"
-    array = positive(name, value, mend)
+    below = "a weight is a share of energy or variance: mend what computed it, or clip estimates at a small share"
+    array = positive(name, value, mend, below)
     total = float(array.sum())
     if abs(total - 1.0) > SUM_TOLERANCE:
         raise InputError(f"{name} sums to {total:.9g}; a profile sums to 1: divide it by its sum")

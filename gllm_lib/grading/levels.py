@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gllm_lib.checks import InputError, InputTypeError, Vector, profile, same_length
+from gllm_lib.checks import InputError, InputTypeError, Vector, as_array, profile, same_length
 from gllm_lib.grading.selection import Selection, select
 
 Levels = NDArray[np.intp]
 
 
 def _integers(name: str, value: ArrayLike, least: int) -> Levels:
-    array = np.asarray(value)
-    if array.dtype.kind not in "iu":
+    array = as_array(name, value, "give integers, such as [2, 3]")
+    if array.size and array.dtype.kind not in "iu":
         raise InputTypeError(f"{name} holds {array.dtype} entries; give integers, such as [2, 3]")
     if array.ndim != 1 or array.size == 0:
         raise InputError(f"{name} has shape {array.shape}; give a flat list with at least one entry")

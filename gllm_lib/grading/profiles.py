@@ -19,6 +19,8 @@ from numpy.typing import ArrayLike
 
 from gllm_lib.checks import SUM_TOLERANCE, InputError, Vector, positive, profile, same_length, vector
 
+LARGEST_HESSIAN = 30_000  # coordinates; 8 d^2 bytes are then 6.7 GiB
+
 
 def profile_and_sum(name: str, value: ArrayLike) -> tuple[Vector, float]:
     """Return a profile as float64, shape (d,), with its sum; not a copy. Raises as `checks.profile` does."""
@@ -39,7 +41,8 @@ def _profiles(alpha: ArrayLike, tau: ArrayLike, **others: Vector) -> tuple[Vecto
 
 
 def _grades(g: ArrayLike) -> Vector:
-    return positive("g", g, "a grade multiplies a coordinate and must exceed 0; delete coordinates you switch off")
+    mend = "a grade multiplies a coordinate and must exceed 0; delete coordinates you switch off"
+    return positive("g", g, mend, "a grade must exceed 0; its sign cancels from the gain: give the absolute value")
 
 
 def _double_log(g: Vector) -> Vector:
@@ -145,9 +148,14 @@ def log_gain_gradient(u: ArrayLike, alpha: ArrayLike, tau: ArrayLike) -> Vector:
 def log_gain_hessian(u: ArrayLike, alpha: ArrayLike, tau: ArrayLike) -> Vector:
     """Return the Hessian of `log_gain` in u, the sum of both tilted covariances, shape (d, d) (GLLM Prop. 8(ii)).
 
-    Raises what `log_gain` raises.
+    Raises what `log_gain` raises, and InputError for more than 30,000 coordinates, whose matrix fills most memories.
     """
     tilted_alpha, tilted_tau = tilted_profiles(u, alpha, tau)
+    if (d := len(tilted_alpha)) > LARGEST_HESSIAN:
+        raise InputError(
+            f"the Hessian of {d} coordinates takes {8 * d * d / 2**30:.0f} GiB; {LARGEST_HESSIAN} are the most. It is "
+            "diag(p) - p p^T summed over both p of `tilted_profiles`: multiply a vector by that instead"
+        )
     covariances = -np.outer(tilted_alpha, tilted_alpha) - np.outer(tilted_tau, tilted_tau)
     covariances[np.diag_indices_from(covariances)] += tilted_alpha + tilted_tau
     return covariances

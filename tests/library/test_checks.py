@@ -20,9 +20,12 @@ from gllm_lib.checks import FileError, GllmError, InputError, InputTypeError
         ([[0.5], [0.5]], InputError, r"shape \(2, 1\)"),
         ([[0.5], [0.5, 1]], InputError, "ragged"),
         (0.5, InputError, r"shape \(\)"),
-        ("ab", InputTypeError, "give real numbers"),
+        ("ab", InputTypeError, "p is 'ab'; give real numbers"),
+        ({"a": 1}, InputTypeError, "p is a dict; give real numbers"),
+        (iter([1]), InputTypeError, "p is a list_iterator; give real numbers"),
         ([True, False], InputTypeError, "bool"),
-        (None, InputTypeError, "object"),
+        (None, InputTypeError, "p is None; give real numbers"),
+        ([None, 1.0], InputTypeError, "object"),
         ([1j], InputTypeError, "complex"),
     ],
 )
@@ -39,7 +42,7 @@ def test_vectors_are_converted():
     ("value", "message"),
     [
         ([1.0, 0.0], r"p\[1\] is 0 .*delete the coordinates"),
-        ([1.5, -0.5], r"p\[1\] is -0.5"),
+        ([1.5, -0.5], r"p\[1\] is -0.5 .*mend what computed it"),
         ([0.5, 0.4], "sums to 0.9"),
         ([0.5, 0.5 + 2e-6], "divide it by its sum"),
     ],

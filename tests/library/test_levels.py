@@ -143,11 +143,12 @@ PROFILE = [0.25, 0.25, 0.5]
         ([0, -1, 1], InputError, "at least 0"),
         ([0, 10**15, 1], InputError, "for 3 coordinates"),
         ([[0, 1, 1]], InputError, "shape"),
-        ([], InputTypeError, "integers"),
+        ([], InputError, "at least one entry"),
+        ([[0], [0, 1]], InputError, "ragged"),
         ([0.0, 1.0, 1.0], InputTypeError, "integers"),
         ([False, True, True], InputTypeError, "integers"),
-        ("abc", InputTypeError, "integers"),
-        (None, InputTypeError, "integers"),
+        ("abc", InputTypeError, "level_of is 'abc'; give integers"),
+        (None, InputTypeError, "level_of is None; give integers"),
     ],
 )
 def test_bad_levels_have_their_own_error(level_of, error, words):
@@ -186,7 +187,14 @@ def test_a_profile_over_other_levels_has_its_own_error():
 
 @pytest.mark.parametrize(
     ("sizes", "error"),
-    [([2, 0], InputError), ([-1, 2], InputError), ([1.5], InputTypeError), ([True], InputTypeError), (3, InputError)],
+    [
+        ([2, 0], InputError),
+        ([-1, 2], InputError),
+        ([1.5], InputTypeError),
+        ([True], InputTypeError),
+        (3, InputError),
+        ([], InputError),
+    ],
 )
 def test_bad_sizes_have_their_own_error(sizes, error):
     with pytest.raises(error):

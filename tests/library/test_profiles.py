@@ -391,7 +391,7 @@ def test_bennett_bound_is_infinite_beyond_the_largest_double():
 
 BAD_PROFILES = {
     "zero": ([0.5, 0.5, 0.0], InputError, "not positive"),
-    "negative": ([1.5, -0.25, -0.25], InputError, "not positive"),
+    "negative": ([1.5, -0.25, -0.25], InputError, "not positive.*mend what computed it"),
     "not a number": ([0.5, math.nan, 0.5], InputError, "not finite"),
     "infinite": ([0.5, math.inf, 0.5], InputError, "not finite"),
     "sum": ([0.5, 0.4, 0.2], InputError, "sums to 1.1"),
@@ -399,10 +399,12 @@ BAD_PROFILES = {
     "matrix": ([[0.5, 0.25, 0.25]], InputError, "shape"),
     "empty": ([], InputError, "shape"),
     "ragged": ([[0.5], [0.25, 0.25]], InputError, "ragged"),
-    "text": ("abc", InputTypeError, "real numbers"),
+    "text": ("abc", InputTypeError, "is 'abc'; give real numbers"),
+    "dict": ({0: 0.5, 1: 0.5}, InputTypeError, "is a dict; give real numbers"),
+    "generator": ((p for p in (0.5, 0.5)), InputTypeError, "is a generator; give real numbers"),
     "texts": (["0.5", "0.25", "0.25"], InputTypeError, "real numbers"),
     "booleans": ([True, False, False], InputTypeError, "real numbers"),
-    "none": (None, InputTypeError, "real numbers"),
+    "none": (None, InputTypeError, "is None; give real numbers"),
     "complex": ([0.5, 0.25, 0.25j], InputTypeError, "real numbers"),
 }
 THIRDS = np.full(3, 1 / 3)
@@ -440,7 +442,7 @@ def test_a_bad_profile_has_its_own_error(function, bad):
     ("g", "error", "words"),
     [
         ([1.0, 0.0, 1.0], InputError, "must exceed 0"),
-        ([1.0, -2.0, 1.0], InputError, "must exceed 0"),
+        ([1.0, -2.0, 1.0], InputError, "must exceed 0; its sign cancels"),
         ([1.0, math.nan, 1.0], InputError, "not finite"),
         ([1.0, math.inf, 1.0], InputError, "not finite"),
         ([1.0, 2.0], InputError, "g has 2"),
@@ -467,6 +469,12 @@ def test_bad_grades_have_their_own_error(function, g, error, words):
 def test_a_bad_u_has_its_own_error(function, u, error, words):
     with pytest.raises(error, match=words):
         function(u, THIRDS, THIRDS)
+
+
+def test_a_hessian_beyond_memory_is_refused():
+    d = 1_000_000
+    with pytest.raises(InputError, match=r"of 1000000 coordinates takes 7451 GiB.*tilted_profiles"):
+        log_gain_hessian(np.zeros(d), np.full(d, 1 / d), np.full(d, 1 / d))
 
 
 @pytest.mark.parametrize(
