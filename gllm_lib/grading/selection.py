@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gllm_lib.checks import InputError, InputTypeError, Vector, same_length
-from gllm_lib.grading.profiles import gain, profile_and_sum
+from gllm_lib.grading.profiles import profile_and_sum
 
-CLOSE = 1.6  # up to this ratio of grades, `gain` sums distances from 1 and takes no logarithm of a weight
+CLOSE = 1.6  # the largest ratio of grades whose gain is computed as a distance from 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +112,16 @@ def _value_and_gradient(g: Vector, highest: float, root_alpha: Vector, root_tau:
     return alpha_sum * tau_sum, np.subtract(tilted_tau, tilted_alpha, out=tilted_tau)
 
 
+def _gain_of_close_grades(g: Vector, highest: float, alpha: Vector, tau: Vector) -> float:
+    """Return the gain for profiles of sum 1 as 1 plus its distance from 1, in which no term of order 1 cancels."""
+    square = g * (1.0 / sqrt(highest))
+    square *= square
+    tilted_alpha = alpha / square
+    square -= 1.0
+    distances = -np.dot(square, tilted_alpha), np.dot(square, tau)
+    return float(1.0 + (np.dot(square, tau - tilted_alpha) + distances[0] * distances[1]))
+
+
 def select(alpha: ArrayLike, tau: ArrayLike, clip: float | None = None) -> Selection:
     """Return the grades of least gain among 1 <= g_j <= clip, exact, in O(d log d) (GLLM Props. 7(iii), 10).
 
@@ -144,5 +154,7 @@ def select(alpha: ArrayLike, tau: ArrayLike, clip: float | None = None) -> Selec
         residual = max((gradient * (g > 1.0)).max(), -(gradient * (g < clip)).min())
         slack = 0.0
     # The product of two sums may round to either side of 1, where "below 1" is what a reader asks.
-    value = gain(g, alpha, tau) if min(clip, highest) <= CLOSE else value / (alpha_sum * tau_sum)
+    value /= alpha_sum * tau_sum
+    if (widest := min(clip, highest)) <= CLOSE:
+        value = _gain_of_close_grades(g, widest, alpha / alpha_sum, tau / tau_sum)
     return Selection(g, value, (0.0, slack), float(residual))
