@@ -100,6 +100,25 @@ def test_what_is_wider_scrolls_by_keyboard(opened: Any) -> None:
     page.wait_for_function("document.querySelector('#eq-wide .scroll').scrollLeft > 0")
 
 
+def test_what_is_cut_off_fades_there(opened: Any) -> None:
+    page = opened(FIRST, 1280)
+    region = page.locator("#eq-wide .scroll")
+    assert "more-after" in region.get_attribute("class")
+    assert "more-before" not in region.get_attribute("class")
+    region.evaluate("e => { e.scrollLeft = e.scrollWidth; }")
+    page.wait_for_function("document.querySelector('#eq-wide .scroll').matches('.more-before:not(.more-after)')")
+    assert "transparent" not in page.locator("#eq-gain .scroll").evaluate("e => getComputedStyle(e).maskImage")
+
+
+def test_a_display_may_be_wider_than_the_text(opened: Any) -> None:
+    page = opened(FIRST, 1400)
+    widths = page.locator("#eq-wide, #eq-wide + p, #prp-fourth-root").evaluate_all(
+        "all => all.map(e => e.getBoundingClientRect().width)"
+    )
+    assert sorted(widths)[2] > 44 * 16
+    assert sorted(widths)[:2] == [640, 640]
+
+
 def test_without_scripts_every_region_takes_the_focus(opened: Any) -> None:
     text = opened(FIRST, 360, java_script_enabled=False).content()
     assert text.count('class="scroll') == text.count('tabindex="0"') > 8

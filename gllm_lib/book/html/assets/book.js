@@ -29,6 +29,13 @@ for (const formula of document.querySelectorAll('math[display="inline"]')) {
   region.append(formula);
 }
 
+// where a region is cut off, it fades
+const fade = (region) => {
+  const left = region.scrollWidth - region.clientWidth - region.scrollLeft;
+  region.classList.toggle("more-after", left > 1);
+  region.classList.toggle("more-before", region.scrollLeft > 1);
+};
+
 // a container that does not scroll need not take the keyboard's focus
 const regions = [...document.querySelectorAll(".scroll")];
 const measure = () => {
@@ -37,8 +44,10 @@ const measure = () => {
     region.role = scrolls ? "region" : "group";
     if (scrolls) region.tabIndex = 0;
     else region.removeAttribute("tabindex");
+    fade(region);
   }
 };
+for (const region of regions) region.addEventListener("scroll", () => fade(region), { passive: true });
 new ResizeObserver(measure).observe(document.body);
 addEventListener("load", measure);
 
