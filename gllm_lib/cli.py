@@ -65,8 +65,8 @@ def _parser() -> argparse.ArgumentParser:
 
     new = commands.add_parser("new", help="begin a chapter that passes as it stands")
     new.add_argument("what", choices=["chapter"])
-    new.add_argument("title", help='such as "Minimax separation"')
-    new.add_argument("--number", type=int, help="its number; by default the next free one")
+    new.add_argument("title", help='such as "Ties between grades"')
+    new.add_argument("--number", type=int, help="its number; by default the lowest that is neither taken nor planned")
     new.set_defaults(run=_new)
 
     study = commands.add_parser("study", help="list, run or show the registered experiments")
@@ -145,8 +145,16 @@ def _check(options: argparse.Namespace) -> int:
 def _new(options: argparse.Namespace) -> None:
     from gllm_lib.book import scaffold
 
-    path = scaffold.new_chapter(open_project(), options.title, options.number)
-    print(f"{_relative(path)} is ready; 'gllm render {path.stem}' executes and shows it")
+    project = open_project()
+    path = scaffold.new_chapter(project, options.title, options.number)
+    print(f"{_relative(path)} is ready and has its line in _quarto.yml; delete both to be rid of it.")
+    print(f"'gllm render --smoke {path.stem}' executes and shows it.")
+    number = int(path.stem[:2])
+    if plan := scaffold.planned(project).get(number):
+        print(
+            f"chapters/sources.toml plans chapter {number} as {plan!r}: 'gllm check' lists what it then has to treat. "
+            "Without --number a chapter gets a number that is not planned."
+        )
 
 
 def _study(options: argparse.Namespace) -> None:

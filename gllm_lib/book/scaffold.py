@@ -10,7 +10,9 @@ import yaml
 from nbformat import v4
 
 from gllm_lib import checks
-from gllm_lib.book.project import KERNELSPEC, BookError, Project, canonical
+from gllm_lib.book.lint import labels
+from gllm_lib.book.project import KERNELSPEC, BookError, Project, canonical, read_notebooks, read_registry
+from gllm_lib.proofs import sources
 
 RAW = """---
 sizes:
@@ -40,7 +42,10 @@ Expand both squares; the terms $x^2$ and $c^2$ cancel and the mixed terms add up
 :::"""
 
 EXACT = """@evidence(
-    "prp-{slug}-shift", kind="exact", scope="all", mutants={{"near: factor 4.1": {{"factor": sympy.Rational(41, 10)}}}}
+    "prp-{slug}-shift",
+    kind="exact",
+    scope="all",
+    mutants={{"near: factor 4.1": {{"factor": sympy.Rational(41, 10)}}}},
 )
 def the_squares_differ_by_the_mixed_term(factor=4):
     \"\"\"Both sides are equal for all x and c.\"\"\"
@@ -77,6 +82,8 @@ PROSE = """@fig-{slug} shows the claim for two shifts; the steepest slope drawn 
 
 The next cell runs as it stands: change its shift, or add a claim above it."""
 
+LONGEST_SLUG = 60  # characters; a line of code then has room for a label
+
 CLOSING = """## What was checked
 
 @prp-{slug}-shift, for all real numbers by algebra and on integers by sampling."""
@@ -85,23 +92,40 @@ CLOSING = """## What was checked
 def new_chapter(project: Project, title: str, number: int | None = None) -> Path:
     """Write a chapter notebook, list it in `_quarto.yml` in its place, and return its path.
 
-    Raises BookError for an empty title, a number outside 1 to 99, or a number or name that is taken.
+    Its number is by default the lowest that no chapter has and that `sources.toml` plans for none. Raises BookError for
+    an empty title, a number outside 1 to 99, a number or name that is taken, or a title whose labels the book has.
     """
+    title = " ".join(title.split())
     slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
     if not slug:
         raise BookError(f"the title {title!r} has no letter or digit to make a file name of")
+    if len(slug) > LONGEST_SLUG:
+        slug = slug[: LONGEST_SLUG + 1].rpartition("-")[0] or slug[:LONGEST_SLUG]
     taken = {int(name.split("-")[0]): name for name in project.notebooks if name.split("-")[0].isdigit()}
-    number = number if number is not None else max(taken, default=0) + 1
+    if number is None:
+        number = min(set(range(1, 100)) - set(taken) - set(planned(project)), default=100)
     if not 1 <= number <= 99:
         raise BookError(f"chapter number {number}: give one from 1 to 99")
     name = f"{number:02d}-{slug}"
     path = project.notebook_path(name)
     if number in taken or path.exists():
         raise BookError(f"chapter {number} is taken by {taken.get(number, name)}; give another with --number")
+    notebooks = read_notebooks(project)
+    twice = {f"sec-{slug}", f"prp-{slug}-shift", f"fig-{slug}"} & labels(
+        project, notebooks, read_registry(project, notebooks)
+    )
+    if twice:
+        raise BookError(f"the book has the label {min(twice)} already; give the chapter another title")
     listed = _listed(project, f"chapters/{name}.ipynb", number)
     checks.write_text(path, _notebook(title, slug))
     checks.write_text(project.root / "_quarto.yml", listed)
     return path
+
+
+def planned(project: Project) -> dict[int, str]:
+    """Return the numbers that `sources.toml` plans, each with the title of its chapter; none without that file."""
+    path = project.root / "chapters" / "sources.toml"
+    return {int(two): title for two, title in sources.load(path).chapters.items()} if path.exists() else {}
 
 
 def _notebook(title: str, slug: str) -> str:

@@ -187,6 +187,42 @@ def test_new_chapters_take_their_place(small, capsys):
     assert {"prp-later-shift", "prp-between-two-shift"} <= set(registry.claims)
 
 
+def test_new_chapters_leave_planned_numbers_alone(small, monkeypatch, capsys):
+    monkeypatch.chdir(small.root)
+    listed = small.root / "chapters" / "sources.toml"
+    listed.write_text(listed.read_text().replace("[items]", '02 = "second"\n03 = "third"\n\n[items]'))
+    assert main(["new", "chapter", "Free"]) == 0
+    told = capsys.readouterr().out
+    assert "chapters/04-free.ipynb is ready and has its line in _quarto.yml; delete both" in told
+    assert "plans" not in told
+    assert main(["new", "chapter", "Planned", "--number", "3"]) == 0
+    assert "plans chapter 3 as 'third'" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "title",
+    ["Short", "Why a long title of sixty characters must not break any lines", "W" * 60, "Words " * 30, '{a} "b"'],
+)
+def test_the_code_of_new_chapters_is_clean_whatever_the_title(small, root, title):
+    path = new_chapter(small, title)
+    for command in (["check"], ["format", "--check"]):
+        ruff = [sys.executable, "-m", "ruff", *command, "--config", str(root / "pyproject.toml"), str(path)]
+        done = subprocess.run(ruff, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout
+    assert len(path.stem) <= 63
+
+
+def test_a_title_that_the_book_has_is_refused(small):
+    new_chapter(small, "Later", 7)
+    project = open_project(small.root)
+    before = (project.root / "_quarto.yml").read_text()
+    for title in ("later!", "First"):
+        with pytest.raises(build.BookError, match=r"has the label .* already; give the chapter another title"):
+            new_chapter(project, title, 8)
+    assert (project.root / "_quarto.yml").read_text() == before
+    assert len(list((project.root / "chapters").glob("*.ipynb"))) == 2
+
+
 def test_new_chapters_respect_parts_of_a_chapter(small):
     (small.root / "chapters" / "01-first.ipynb").rename(small.root / "chapters" / "01b-rest.ipynb")
     listed = (small.root / "_quarto.yml").read_text()
