@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -197,6 +198,17 @@ def test_a_claim_is_found_by_its_name(opened: Any) -> None:
     page.wait_for_url("**/04-sample-complexity.html#prp-fourth-root")
     page.get_by_role("searchbox").fill("nothing of the kind")
     assert page.get_by_text("Nothing by that name.").is_visible()
+
+
+def test_a_figure_is_found_by_its_label_and_enter_opens_it(opened: Any) -> None:
+    page = opened("index.html")
+    page.get_by_role("searchbox").fill("@fig-dra")
+    assert page.locator(".search li").all_inner_texts() == ["Figure 7.1\nA drawn figure, from a file."]
+    page.get_by_role("searchbox").press("Enter")
+    page.wait_for_url("**/07-choosing-grades.html#fig-drawn")
+    page.get_by_role("searchbox").fill("e")
+    assert page.locator(".search li").count() == 13
+    assert re.fullmatch(r"and \d+ more", page.locator(".search li").last.inner_text())
 
 
 def test_code_is_copied(opened: Any) -> None:

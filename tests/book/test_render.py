@@ -158,6 +158,10 @@ def test_the_search_index_finds_claims_by_name(book: Path) -> None:
     text = (book / "assets/index.js").read_text()
     rows = json.loads(text.removeprefix("window.bookIndex = ").removesuffix(";\n"))
     assert ["Proposition 4.1", "Fourth-root law", f"{FIRST}.html#prp-fourth-root"] in rows
+    caption = "Gain along a ray of grades, Λ(t), for three targets (see Proposition 4.1)."
+    assert ["Figure 4.1", caption, f"{FIRST}.html#fig-gain"] in rows
+    assert ["Table 4.1", "Grades of the smallest gain.", f"{FIRST}.html#tbl-grades"] in rows
+    assert ["Equation (4.1)", "eq-gain", f"{FIRST}.html#eq-gain"] in rows
     assert ["Chapter 7", "Choosing grades", f"{SECOND}.html"] in rows
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import html
 import json
 import os
+import re
+import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gllm_lib.book import greek
 from gllm_lib.book.html.blocks import raw
 from gllm_lib.book.html.numbering import Label, Node, Page, plain
 
@@ -83,14 +86,24 @@ class Layout:
         return raw(f'<a href="{_relative(other.page, current)}">{word}{html.escape(plain(other.title))}</a>')
 
     def search_index(self, labels: Iterable[Label]) -> str:
-        """Return the script that holds every chapter, claim, figure and table for the search field."""
+        """Return the script that holds every chapter, section, claim, figure and table for the search field."""
         rows = [[s.page.word, plain(s.title), str(s.page.target)] for s in self.sources]
+        labels = list(labels)
+        called = {label.id: label.called for label in labels}
         rows += [
-            [label.called.replace("\u00a0", " "), label.name, f"{label.page.target}#{label.id}"]
+            [label.called.replace("\u00a0", " "), found_as(label, called), f"{label.page.target}#{label.id}"]
             for label in labels
-            if label.name and not label.called.startswith(("Chapter", "Appendix"))
+            if not label.called.startswith(("Chapter", "Appendix"))
         ]
         return f"window.bookIndex = {json.dumps(rows, ensure_ascii=False, separators=(',', ':'))};\n"
+
+
+def found_as(label: Label, called: Mapping[str, str]) -> str:
+    """Return what the list of hits shows for a label: its name, the start of its caption, or the label itself."""
+    words = re.sub(r"\\([A-Za-z]+)", lambda found: greek(found[1]) or found[1], label.name or label.caption)
+    words = re.sub(r"@([\w:.-]*\w)", lambda found: called.get(found[1], found[0]), words)
+    words = re.sub(r"[{}$]", "", words)
+    return textwrap.shorten(words, 90, placeholder=" …") or label.id
 
 
 def _relative(target: Page, current: Page) -> str:

@@ -63,6 +63,7 @@ class Label:
     name: str
     page: Page
     corrects: str = ""
+    caption: str = ""
 
 
 def node(kind: str, *contents: Any) -> Node:
@@ -258,7 +259,18 @@ def _numbered(item: Node, page: Page, counts: Counter[str]) -> Label | None:
     number = f"{page.number}.{counts[word]}" if page.number else str(counts[word])
     item["called"] = f"{word}\u00a0({number})" if prefix == "eq" else f"{word}\u00a0{number}"
     name = re.sub(r"^Assumption\b[\s:.—–-]*", "", plain(item.get("title", []))) if word == "Assumption" else ""
-    return Label(identifier, item["called"], name or plain(item.get("title", [])), page, pairs.get("corrects", ""))
+    name = name or plain(item.get("title", []))
+    return Label(identifier, item["called"], name, page, pairs.get("corrects", ""), _caption(item))
+
+
+def _caption(item: Node) -> str:
+    """Return the words under a figure or over a table; a division's caption is its last paragraph."""
+    if item["t"] in ("Figure", "Table"):
+        return plain(item["c"][1][1])
+    if not attributes(item)[0].startswith(("fig-", "tbl-")) or not item["c"][1]:
+        return ""
+    last = item["c"][1][-1]
+    return plain(last["c"][1][1] if last["t"] == "Figure" else last)
 
 
 def table_of_labels(pages: Iterable[list[Label]]) -> dict[str, Label]:

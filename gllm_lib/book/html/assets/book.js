@@ -76,11 +76,12 @@ const seen = new IntersectionObserver((changes) => {
 }, { rootMargin: "0px 0px -75% 0px" });
 for (const id of entries.keys()) { const heading = document.getElementById(decodeURIComponent(id)); if (heading) seen.observe(heading); }
 
-// find a claim, figure or chapter: the list comes with the book, so it works from disk
+// find a claim, figure, table or chapter by its words or its label: the list comes with the book, so it works from disk
 const sidebar = document.getElementById("sidebar");
-const field = make("input", { type: "search", placeholder: "Find a claim or chapter", ariaLabel: "Find a claim, figure or chapter" });
+const field = make("input", { type: "search", placeholder: "Find a claim, figure or label", ariaLabel: "Find a claim, figure, table, chapter or label" });
 const hits = make("ol", {});
 sidebar.querySelector(".close").after(make("div", { className: "search" }, field, hits));
+const most = 12;
 let index;
 field.addEventListener("focus", () => {
   if (index) return;
@@ -90,13 +91,16 @@ field.addEventListener("focus", () => {
   document.head.append(script);
 });
 const find = () => {
-  const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
-  const found = words.length ? index.filter(([called, title]) => words.every((w) => `${called} ${title}`.toLowerCase().includes(w))) : [];
-  hits.replaceChildren(...found.slice(0, 12).map(([called, title, href]) =>
-    make("li", {}, make("a", { href: root + href }, make("small", { textContent: called }), title))));
+  const words = field.value.toLowerCase().split(/\s+/).map((w) => w.replace(/^[@#]/, "")).filter(Boolean);
+  const text = ([called, title, href]) => `${called} ${title} ${href.split("#")[1] ?? ""}`.toLowerCase();
+  const found = words.length ? index.filter((row) => words.every((w) => text(row).includes(w))) : [];
+  hits.replaceChildren(...found.slice(0, most).map(([called, title, href]) =>
+    make("li", {}, make("a", { href: root + href, title: href.split("#")[1] ?? "" }, make("small", { textContent: called }), title))));
+  if (found.length > most) hits.append(make("li", { className: "more", textContent: `and ${found.length - most} more` }));
   if (words.length && !found.length) hits.append(make("li", { textContent: "Nothing by that name." }));
 };
 field.addEventListener("input", find);
+field.addEventListener("keydown", (event) => { if (event.key === "Enter") hits.querySelector("a")?.click(); });
 
 // paper shows everything
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((d) => { d.open = true; }));
