@@ -49,16 +49,16 @@ def _cell(text: str) -> str:
 
 
 def claims_by_chapter(project: Project, registry: Registry, evidence: Evidence) -> str:
-    """Return one table per chapter: claim, source item, status, evidence kinds, checks and mutants."""
+    """Return one table per chapter: claim, status, source item, evidence kinds and mutants."""
     computed = statuses(registry, evidence)
     chapters = dict.fromkeys(claim.chapter for claim in registry.claims.values())
     parts = [_summary(computed)]
     for chapter in chapters:
         body = [_claim_row(c, computed, evidence) for c in registry.claims.values() if c.chapter == chapter]
-        header = ["Claim", "Source", "Status", "Evidence"]
+        header = ["Claim", "Status", "Source", "Evidence"]
         parts += [
             f"### {_title(project, chapter)} {{.unnumbered}}",
-            rows(header, body, "|:------------|:------|:------|:--------|"),
+            rows(header, body, "|:----------|:------|:------|:--------|"),
         ]
     return "\n\n".join(parts)
 
@@ -86,7 +86,7 @@ def _claim_row(claim: Claim, computed: Mapping[str, Status], evidence: Evidence)
     kinds = ", ".join(dict.fromkeys(_kind(record) for record in records)) or "none"
     rejected = sum(record["mutants_rejected"] for record in records)
     told = f"{kinds}; {rejected} mutant{'s' * (rejected != 1)} rejected" if records else "none"
-    return [f"@{claim.id} {claim.title}", claim.source, str(computed[claim.id]), told]
+    return [f"@{claim.id} {claim.title}", str(computed[claim.id]), claim.source, told]
 
 
 def _kind(record: Mapping[str, Any]) -> str:

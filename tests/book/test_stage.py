@@ -63,11 +63,11 @@ def test_generated_tables_replace_their_blocks(site):
     assert "waiting" not in text
     assert "Before." in text
     assert "After." in text
-    assert "| @prp-small Small | GLLM Def. 1 | supported (property) | property; 1 mutant rejected |" in text
+    assert "| @prp-small Small | supported (property) | GLLM Def. 1 | property; 1 mutant rejected |" in text
     assert "No item is open." in text
     assert r"Counterexample: 4 is not \< \<b\>4\</b\>." in text
     assert "Corrected: @rem-mended Mended: $|x| < 5$ (stated)" in text
-    assert r"| @rem-mended Mended: $\vert x\vert  < 5$ | new |" in text
+    assert r"| @rem-mended Mended: $\vert x\vert  < 5$ | stated | new |" in text
     assert "| 01-first |" in text
     assert "| numpy |" in text
 
