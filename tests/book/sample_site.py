@@ -52,6 +52,10 @@ Every claim of the book with its status.
 | @prp-fourth-root | GLLM Prop. 7(iii) | proved |
 | @prp-printed | GLLM Prop. 6 | refuted |
 
+| Tag | What it stands for |
+|:----|:----|
+| GLLM | the first of the sources, whose numbered statements about grades and gains the first part of the book follows |
+
 ## By source {#sec-by-source}
 
 <table><thead><tr><th>Item</th><th>Claim</th></tr></thead><tbody>

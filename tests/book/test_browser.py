@@ -125,6 +125,20 @@ def test_without_scripts_every_region_takes_the_focus(opened: Any) -> None:
     assert text.count('class="scroll') == text.count('tabindex="0"') > 8
 
 
+def test_a_plot_has_the_width_of_a_phone(opened: Any) -> None:
+    page = opened(FIRST, 390)
+    plot = page.locator("#fig-gain svg").bounding_box()
+    assert plot["width"] <= page.locator("#fig-gain").bounding_box()["width"] <= 390
+
+
+def test_a_column_of_tags_is_as_wide_as_its_words(opened: Any) -> None:
+    page = opened("appendices/claims.html", 1280)
+    item, words = page.locator("table.long thead th").evaluate_all(
+        "all => all.map(e => e.getBoundingClientRect().width)"
+    )
+    assert words > 4 * item
+
+
 def test_a_formula_that_cannot_break_scrolls_in_its_line(opened: Any) -> None:
     page = opened("chapters/07-choosing-grades.html", 360)
     assert page.locator(".wide math").count() == 1

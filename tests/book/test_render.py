@@ -313,6 +313,11 @@ def test_svg_follows_the_page_and_keeps_its_identifiers_apart() -> None:
     assert "<style>" not in text
     assert "stroke: currentColor; fill: var(--page)" in text
     assert 'd="M 1.23 2"' in text
+    blacks = (
+        '<path style="stroke: #1b1c1e"/><path style="fill: #000000; stroke:black"/><path fill="#000" stroke="#00000f"/>'
+    )
+    text = inline_svg(f'<svg viewBox="0 0 1 1">{blacks}</svg>', "a", "b")
+    assert 'style="fill: currentColor; stroke:currentColor"/><path fill="currentColor" stroke="#00000f"' in text
     assert 'class="plot card"' in inline_svg(SVG, "a", "b")
     with pytest.raises(RenderError, match="without an <svg> element"):
         inline_svg("<png/>", "fig-b", "alt")

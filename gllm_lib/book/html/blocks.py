@@ -240,7 +240,12 @@ class _Dresser:
         return self._figure_element(identifier, item["called"], caption[1][0]["c"] if caption[1] else [], blocks)
 
     def _table(self, item: Node) -> Node | list[Node]:
-        attr, caption, *rest = item["c"]
+        attr, caption, columns, *rest = item["c"]
+        ruled = any(
+            width["t"] == "ColWidth" for _, width in columns
+        )  # long rows in the source; the browser sets widths
+        rest = [[[place, {"t": "ColWidthDefault"}] for place, _ in columns], *rest]
+        attr = [attr[0], [*attr[1], "long"] if ruled else attr[1], attr[2]]
         words = caption[1][0]["c"] if caption[1] else []
         if "called" in item:
             bare = node("Table", ["", attr[1], []], [None, []], *rest)

@@ -185,7 +185,7 @@ def _div(attributes: str, content: str) -> str:
 def inline_svg(text: str, name: str, alt: str) -> str:
     """Return a plotted SVG ready to stand inside a page: named for readers who do not see it, in the page's colours.
 
-    Ink and paper of the plot style become the text colour and the page colour; identifiers get the prefix `name`, so
+    Ink (and black) and paper of the plot style become the text colour and the page colour; identifiers get the prefix `name`, so
     that two figures on one page do not share them. A drawing without these colours is kept as a card.
     """
     start = text.find("<svg")
@@ -206,6 +206,7 @@ def inline_svg(text: str, name: str, alt: str) -> str:
     themed = INK in body
     if themed:
         body = body.replace(INK, "currentColor").replace(PAPER, "var(--page)")
+        body = re.sub(r"\b(stroke|fill)(: ?|=\")(?:#000000|#000|black)\b", r"\1\2currentColor", body)
         body = body.replace("font-family: 'DejaVu Sans', sans-serif; ", "")  # plain words: the page's own type
         body = body.replace("font-family: 'DejaVu Sans';", "font-family: 'DejaVu Sans', Verdana, sans-serif;")
     head = re.match(r"<svg[^>]*>", body)
