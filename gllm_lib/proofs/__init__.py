@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from gllm_lib.proofs.evidence import Refuted, Unknown, evidence
 
 if TYPE_CHECKING:
-    from gllm_lib.proofs.exact import exhaust, identity, smt
+    from gllm_lib.proofs.exact import exhaust, identity, show, smt
     from gllm_lib.proofs.strategies import profile_pairs, profiles, rational_profile_pairs, triples
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "profile_pairs",
     "profiles",
     "rational_profile_pairs",
+    "show",
     "smt",
     "triples",
 ]
@@ -27,5 +28,5 @@ def __getattr__(name: str) -> Any:
     """Load solvers and strategies when they are first used: reading the registry needs none of them."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = "exact" if name in ("exhaust", "identity", "smt") else "strategies"
+    module = "exact" if name in ("exhaust", "identity", "show", "smt") else "strategies"
     return getattr(import_module(f"{__name__}.{module}"), name)

@@ -110,6 +110,23 @@ def smt(statement: Any, *, given: Sequence[Any] = (), seconds: float = 20.0) -> 
     raise Unknown(f"z3 gives up after {seconds:g} s: {solver.reason_unknown()}")
 
 
+def show(*chains: Sequence[sympy.Basic | str]) -> None:
+    """Display chains of equal expressions as mathematics, one line a chain; a string in a chain is ready LaTeX.
+
+    Raises InputError for an empty chain and InputTypeError for a chain that is a string or a single expression.
+    """
+    from IPython.display import Markdown, display
+
+    lines = []
+    for chain in chains:
+        if isinstance(chain, str) or not isinstance(chain, Sequence):
+            raise InputTypeError(f"{chain!r} is {type(chain).__name__}; give a tuple of equal expressions")
+        if not chain:
+            raise InputError("a chain is empty; give at least one expression")
+        lines.append(" = ".join(part if isinstance(part, str) else sympy.latex(part) for part in chain))
+    display(Markdown("\n\n".join(f"$$\n{line}\n$$" for line in lines)))
+
+
 def exhaust(domain: Iterable[Any], holds: Callable[[Any], bool]) -> int:
     """Check that `holds` is true on every element of a finite domain and return how many there were.
 

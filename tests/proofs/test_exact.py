@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gllm_lib.checks import InputError, InputTypeError
 from gllm_lib.proofs.evidence import Refuted, Unknown
-from gllm_lib.proofs.exact import exhaust, identity, smt
+from gllm_lib.proofs.exact import exhaust, identity, show, smt
 
 x, y = sympy.symbols("x y", positive=True)
 n = sympy.symbols("n", integer=True, positive=True)
@@ -150,3 +150,16 @@ def test_a_witness_names_variables_only():
     with pytest.raises(Refuted) as caught:
         smt(a / b <= 1)
     assert {part.split(" = ")[0] for part in str(caught.value).split(", ")} == {"a", "b"}
+
+
+def test_chains_are_shown_as_mathematics(monkeypatch):
+    shown = []
+    monkeypatch.setattr("IPython.display.display", shown.append)
+    show((r"\partial f", x**2, x * x), (y,))
+    assert [text.data for text in shown] == ["$$\n\\partial f = x^{2} = x^{2}\n$$\n\n$$\ny\n$$"]
+
+
+@pytest.mark.parametrize(("chain", "error"), [((), InputError), ("x = y", InputTypeError), (x**2, InputTypeError)])
+def test_a_chain_is_a_tuple_of_expressions(chain, error):
+    with pytest.raises(error):
+        show(chain)
