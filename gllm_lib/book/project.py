@@ -102,8 +102,8 @@ def read_notebook(path: Path) -> Notebook:
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error.strerror}") from error
     try:
-        ids = [cell.get("id") for cell in json.loads(text)["cells"]]
         notebook = parsed(path.name, text)
+        ids = [cell.get("id") for cell in json.loads(text)["cells"]]
     except json.JSONDecodeError as error:
         raise BookError(f"{path.name} is not a notebook: its JSON breaks off ({str(error)[:120]})") from error
     except (nbformat.ValidationError, KeyError, AttributeError, TypeError, ValueError) as error:
@@ -121,7 +121,10 @@ def read_notebook(path: Path) -> Notebook:
 
 
 def parsed(name: str, text: str) -> Notebook:
-    """Return the notebook that a JSON text holds; raises BookError for a pasted image, which no form of it keeps."""
+    """Return the notebook that a JSON text holds; raises BookError for other JSON and for a pasted image."""
+    written = json.loads(text)
+    if not isinstance(written, dict) or not isinstance(written.get("cells"), list):
+        raise BookError(f"{name} is JSON but not a notebook: it has no list of cells; restore it, or save it anew")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # nbformat warns of missing and repeated ids and makes up new ones
         notebook = nbformat.convert(nbformat.reader.reads(text), 4)

@@ -65,7 +65,9 @@ def test_a_notebook_without_kernelspec(small, key):
     [
         (b"\xff\xfe", FileError, "not UTF-8"),
         (b'{"cells": [', BookError, "its JSON breaks off"),
-        (b'{"a": 1}', BookError, "not a valid notebook"),
+        (b'{"a": 1}', BookError, "01-first.ipynb is JSON but not a notebook: it has no list of cells"),
+        (b"[1]", BookError, "is JSON but not a notebook: it has no list of cells"),
+        (b'{"cells": [1], "nbformat": 4, "nbformat_minor": 5}', BookError, "not a valid notebook"),
         (None, FileError, "cannot be read"),
     ],
 )
