@@ -28,7 +28,7 @@ Finding = str
 
 
 def blocking(project: Project, notebooks: Mapping[str, Notebook], registry: Registry) -> list[Finding]:
-    """Return what makes an execution pointless: references to nothing, sizes that do not fit, figures without text."""
+    """Return what makes an execution pointless: references to nothing, unfit sizes, missing texts, unknown ids."""
     known = labels(project, notebooks, registry)
     found: list[Finding] = []
     for name, notebook in notebooks.items():
@@ -49,6 +49,8 @@ def blocking(project: Project, notebooks: Mapping[str, Notebook], registry: Regi
         if page.endswith(".qmd"):
             text = (project.root / page).read_text(encoding="utf-8")
             found += [f"{page}: @{ref} refers to nothing" for ref in REFERENCE.findall(text) if ref not in known]
+    sourced = [claim for claim in registry.claims.values() if claim.source.strip()]
+    found += sources.problems(_sources(project), sourced, ())  # of no written chapter: unknown ids alone
     return found
 
 
@@ -72,7 +74,7 @@ def findings(project: Project, notebooks: Mapping[str, Notebook], registry: Regi
     found += [f"chapters/{path.name}: _quarto.yml does not list it; add its line or remove it" for path in unlisted]
     found += claim_findings(registry)
     found += source_findings(project, registry)
-    return found
+    return list(dict.fromkeys(found))
 
 
 def claim_findings(registry: Registry) -> list[Finding]:
@@ -97,8 +99,11 @@ def _enough(kinds: set[str]) -> bool:
 
 def source_findings(project: Project, registry: Registry) -> list[Finding]:
     """Return source items that a written chapter leaves out, and claims that name an item no source has."""
-    listed = sources.load(project.root / "chapters" / "sources.toml")
-    return sources.problems(listed, registry.claims.values(), project.notebooks)
+    return sources.problems(_sources(project), registry.claims.values(), project.notebooks)
+
+
+def _sources(project: Project) -> sources.Sources:
+    return sources.load(project.root / "chapters" / "sources.toml")
 
 
 def labels(project: Project, notebooks: Mapping[str, Notebook], registry: Registry) -> set[str]:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gllm_lib.book.lint import findings, fix, prose
+from gllm_lib.book.lint import blocking, findings, fix, prose
 from gllm_lib.book.project import BookError, open_project, read_notebook, read_registry
 from tests.book.conftest import CELLS, replaced, write_notebook
 
@@ -53,6 +53,16 @@ FIGURE = '#| label: fig-a\n#| fig-cap: "A."\n#| fig-alt: "A line."\n1'
 def test_each_fault_is_found(small, cells, message):
     write_notebook(small.notebook_path("01-first"), cells)
     assert any(message in finding for finding in found(small)), found(small)
+
+
+def test_an_unknown_source_id_stops_an_execution_and_a_missing_one_does_not(small):
+    for given, stops in (("GLLM Def. 9", 1), ("new", 0)):
+        cells = replaced('source="GLLM Def. 1"', f'source="{given}"', CLEAN)
+        notebooks = {"01-first": read_notebook(write_notebook(small.notebook_path("01-first"), cells))}
+        stopping = blocking(small, notebooks, read_registry(small, notebooks))
+        assert len(stopping) == stops
+        assert all("names 'GLLM Def. 9', no source item" in finding for finding in stopping)
+        assert sorted(set(found(small))) == sorted(found(small))
 
 
 def test_a_label_that_stands_twice(small):
