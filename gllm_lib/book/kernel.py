@@ -42,6 +42,11 @@ _kernels: set[int] = set()  # process ids of the kernels now running
 _interrupted = threading.Event()
 
 
+def interrupted() -> bool:
+    """Return whether Ctrl-C ended the kernels of the last `in_threads`."""
+    return _interrupted.is_set()
+
+
 def in_threads(work: Callable[[str], Any], items: Iterable[str], workers: int) -> list[Any]:
     """Return what `work` makes of each item; Ctrl-C ends the kernels at once instead of waiting for their cells."""
     _interrupted.clear()

@@ -26,7 +26,7 @@ from tqdm import tqdm
 
 import gllm_lib
 from gllm_lib import checks
-from gllm_lib.book.kernel import EPILOGUE, PROLOGUE, ask, in_threads, kernel
+from gllm_lib.book.kernel import EPILOGUE, PROLOGUE, ask, in_threads, interrupted, kernel
 from gllm_lib.book.project import BookError, Notebook, Project, inline_names, parameters, read_notebook, read_notebooks
 from gllm_lib.book.trace import versions
 from gllm_lib.checks import GllmError
@@ -36,6 +36,10 @@ from gllm_lib.proofs.evidence import MIME_TYPE
 LIBRARY = Path(gllm_lib.__file__).parent
 
 Progress = Callable[[int], object]
+
+_MACHINERY = re.compile(
+    r"\s*\[\.\.\. skipping|File .*[/\\](?:gllm_lib[/\\]proofs[/\\]evidence\.py|hypothesis[/\\][\w/\\]*\.py)\b"
+)
 
 
 @dataclass(frozen=True)
@@ -135,14 +139,15 @@ def run_chapters(
     stale = [name for name, run in runs.items() if run is None]
     total = sum(len(notebooks[name].cells) for name in stale)
     failures: dict[str, GllmError] = {}
-    with tqdm(total=total, unit="cell", disable=quiet or not stale, desc="executing") as bar:
+    unseen = quiet or not stale or not sys.stderr.isatty()  # a log gets the line of each chapter alone
+    with tqdm(total=total, unit="cell", disable=unseen, desc="executing") as bar:
 
         def one(name: str) -> None:
             try:
                 runs[name] = execute(project, name, notebooks[name], profile, registry, progress=bar.update)
                 told = f"{runs[name].facts['seconds']:.0f} s"  # type: ignore[union-attr]
             except GllmError as error:
-                failures[name], told = error, "failed"
+                failures[name], told = error, "interrupted" if interrupted() else "failed"
             if not quiet:
                 bar.write(f"{name}: {told}", file=sys.stderr)
 
@@ -225,9 +230,8 @@ async def _run_cell(client: NotebookClient, chapter: str, index: int, registry: 
     except DeadKernelError as error:
         raise BookError(f"{place}: the kernel died, most often for lack of memory") from error
     except CellExecutionError as error:
-        told = re.sub(r"\x1b\[[0-9;]*m", "", error.traceback or "")
-        told = "\n".join(told.splitlines()[-25:])
-        raise BookError(f"{place}: {error.ename}: {error.evalue}\n\n{told}") from error
+        headline = f"{error.ename}: {error.evalue}"
+        raise BookError(f"{place}: {headline}\n\n{_excerpt(error.traceback or '', headline)}") from error
     for output in client.nb.cells[0].outputs:
         if output.output_type == "stream" and output.name == "stderr":
             raise BookError(f"{place}: wrote to standard error: {output.text.strip()[:300]}; silence or mend it")
@@ -239,6 +243,14 @@ async def _run_cell(client: NotebookClient, chapter: str, index: int, registry: 
     if announced != shown:
         told = f"declares the checks {announced or 'none'} and shows {shown or 'none'}"
         raise BookError(f"{place}: {told}; each runs once, from an @evidence line in its cell that is written out")
+
+
+def _excerpt(traceback: str, headline: str) -> str:
+    """Return the last lines of a traceback, without colours, frames of the evidence machinery and the headline."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", traceback)
+    parts = re.split(r"\n(?=File |Cell In)|\n\n", text)
+    shown = [part.strip("\n") for part in parts if not _MACHINERY.match(part) and part.strip() != headline.strip()]
+    return "\n".join("\n\n".join(shown).splitlines()[-25:])
 
 
 async def _inline_value(client: NotebookClient, place: str, name: str) -> str:

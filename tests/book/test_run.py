@@ -196,6 +196,13 @@ def test_a_failing_cell_is_named(failed, name):
     assert current(project, name, "smoke") is None
 
 
+def test_a_traceback_shows_the_check_and_not_what_runs_it(failed):
+    own = failed[1].split("02-a, cell 6")[1].split("03-b, cell")[0]
+    assert "assert x <= bound" in own
+    assert own.count("EvidenceError: ") == 1
+    assert not re.search(r"proofs.evidence\.py|hypothesis/|skipping", own)
+
+
 def test_the_others_are_stored_when_some_fail(failed):
     assert current(failed[0], "01-first", "smoke") is not None
 
@@ -223,7 +230,7 @@ def test_an_interrupted_build_ends_its_kernels_at_once(small, sent):
         time.sleep(0.05)
     build.send_signal(sent)
     told = build.communicate(timeout=30)[1]
-    assert (build.returncode, "interrupted" in told) == (130, True)
+    assert (build.returncode, "01-first: interrupted" in told, "failed" in told) == (130, True, False)
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)
     assert not (small.root / "_book").exists()
