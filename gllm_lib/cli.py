@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from gllm_lib import __version__
+from gllm_lib.book import greek
 from gllm_lib.book.project import PROFILES, open_project, read_notebooks, read_registry
 from gllm_lib.checks import GllmError, InputError
 
@@ -109,21 +112,31 @@ def _claims(options: argparse.Namespace) -> None:
         return
     wide = max((len(row["id"]) for row in rows), default=0)
     for row in rows:
-        print(f"{row['id']:{wide}}  {row['status']:24}  {row['title']}")
+        print(f"{row['id']:{wide}}  {row['status']:24}  {without_tex(row['title'])}")
     stale = [name for name in project.notebooks if name not in runs]
     if stale:
-        print(f"\nNo current run of {', '.join(stale)}: 'make book' executes them.", file=sys.stderr)
+        size = {"default": "", "smoke": " --smoke"}.get(options.profile, f" --profile {options.profile}")
+        one = f" {stale[0]}" if len(stale) == 1 < len(project.notebooks) else ""
+        command = f"gllm render{size}{one}" if size or one else "make book"
+        does = "executes it" if len(stale) == 1 else "executes them"
+        print(f"\nNo current run of {', '.join(stale)}: '{command}' {does}.", file=sys.stderr)
 
 
 def _verify(options: argparse.Namespace) -> None:
     from gllm_lib.book import build
     from gllm_lib.proofs.evidence import as_line
 
-    for record in build.verify(open_project(), options.label, options.profile):
+    claim, records = build.verify(open_project(), options.label, options.profile)
+    for record in records:
         print(f"{record['name']}: {as_line(record)}")
         print(f"    {record['says']}")
-        for mutant, witness in dict(record["witnesses"]).items():  # type: ignore[call-overload]
-            print(f"    rejected {mutant!r}: {str(witness)[:160]}")
+        for mutant, witness in record["witnesses"].items():
+            print(f"    rejected {mutant!r}: {textwrap.shorten(str(witness), 160, placeholder='…')}")
+    mutants, rejected = (sum(record[key] for record in records) for key in ("mutants", "mutants_rejected"))
+    print(
+        f"{claim.id} ({without_tex(claim.title)}): {len(records)} of {_count(len(records), 'check')} passed, "
+        f"{rejected} of {_count(mutants, 'mutant')} rejected"
+    )
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -138,7 +151,8 @@ def _check(options: argparse.Namespace) -> int:
     found = lint.findings(project, notebooks, registry)
     for finding in found:
         print(finding)
-    print(f"{len(found)} findings in {len(notebooks)} chapters, {len(registry.claims)} claims")
+    told = [(len(found), "finding"), (len(notebooks), "chapter"), (len(registry.claims), "claim")]
+    print("{} in {}, {}".format(*(_count(*each) for each in told)))
     return 1 if found else 0
 
 
@@ -187,6 +201,30 @@ def _show_study(study: Any) -> None:
         for line in told:
             print(f"    {line if isinstance(line, str) else json.dumps(line, ensure_ascii=False)}")
     print()
+
+
+_SIGNS = {"le": "≤", "ge": "≥", "ne": "≠", "to": "→", "infty": "∞", "times": "×", "cdot": "·"}
+_WORDS = ("log", "exp", "min", "max", "sup", "inf", "quad")
+
+
+def without_tex(title: str) -> str:
+    """Return a title with its simple formulas as a reader would type them; others stay as they are."""
+    return re.sub(r"\$([^$]+)\$", lambda match: _formula(match[1]) or match[0], title)
+
+
+def _formula(tex: str) -> str:
+    """Return a formula as plain characters, or nothing if it holds more than letters, Greek ones, signs and words."""
+
+    def command(match: re.Match[str]) -> str:
+        name = match[1]
+        return f" {name} " if name in _WORDS else _SIGNS.get(name) or greek(name) or match[0]
+
+    plain = " ".join(re.sub(r"\\([A-Za-z]+)", command, tex).split()).replace("( ", "(")
+    return "" if re.search(r"[\\{}^]", plain) else plain
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _relative(path: Path) -> str:

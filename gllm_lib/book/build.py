@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import nbformat
 
@@ -19,7 +20,8 @@ from gllm_lib.book.kernel import in_threads
 from gllm_lib.book.project import BookError, Project, read_notebook, read_notebooks, read_registry
 from gllm_lib.book.run import current_runs, execute, run_chapters
 from gllm_lib.book.stage import stage
-from gllm_lib.checks import exchange
+from gllm_lib.checks import GllmError, exchange
+from gllm_lib.proofs.claims import Claim
 
 _LABELLED = re.compile(r"^#\|\s*label:\s*((?:fig|tbl)-[\w-]+)", re.MULTILINE)
 
@@ -39,15 +41,16 @@ def build_book(
     All chapters at default size go to `_book/`; a part of them, or another size, goes to `build/preview/`, in which the
     other chapters show their last current run. Raises BookError; the book built before then stays as it was.
     """
-    notebooks = read_notebooks(project)
-    registry = read_registry(project, notebooks)
-    problems = lint.blocking(project, notebooks, registry)
-    if problems:
-        raise BookError("\n".join(problems))
-    wanted = [project.find(name) for name in chapters] or list(project.notebooks)
     whole = not chapters and profile == "default"
     out = project.root / "_book" if whole else project.build("preview")
-    with _alone(project):
+    with _unchanged(project, out):
+        notebooks = read_notebooks(project)
+        registry = read_registry(project, notebooks)
+        problems = lint.blocking(project, notebooks, registry)
+        if problems:
+            raise BookError("\n".join(problems))
+        wanted = [project.find(name) for name in chapters] or list(project.notebooks)
+    with _unchanged(project, out), _alone(project):
         runs = run_chapters(project, wanted, profile, registry, notebooks=notebooks, quiet=quiet)
         if not whole:
             runs |= current_runs(project, profile, {name: notebooks[name] for name in notebooks if name not in runs})
@@ -77,8 +80,19 @@ def _alone(project: Project) -> Iterator[None]:
         yield
 
 
-def verify(project: Project, label: str, profile: str = "default") -> list[dict[str, object]]:
-    """Execute a claim's chapter up to that claim's last check and return the evidence records of the claim."""
+@contextmanager
+def _unchanged(project: Project, out: Path) -> Iterator[None]:
+    """Say of a build that fails that the pages built before are still there, if they are."""
+    try:
+        yield
+    except GllmError as error:
+        if not (out / "index.html").is_file():
+            raise
+        raise BookError(f"{error}\n\n{out.relative_to(project.root)}/, built before, is unchanged") from error
+
+
+def verify(project: Project, label: str, profile: str = "default") -> tuple[Claim, list[dict[str, Any]]]:
+    """Execute a claim's chapter up to that claim's last check and return the claim and its evidence records."""
     registry = read_registry(project)
     if label not in registry.claims:
         near = difflib.get_close_matches(label, registry.claims, n=1)
@@ -91,7 +105,7 @@ def verify(project: Project, label: str, profile: str = "default") -> list[dict[
     notebook = read_notebook(project.notebook_path(chapter))
     last = max(item.cell for item in declared)
     (run,) = in_threads(lambda name: execute(project, name, notebook, profile, registry, until=last), [chapter], 1)
-    return [record for record in run.evidence if record["claim"] == label]
+    return registry.claims[label], [record for record in run.evidence if record["claim"] == label]
 
 
 def _quarto(command: str, site: Path, out: Path) -> None:

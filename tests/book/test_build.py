@@ -15,7 +15,7 @@ from gllm_lib import checks
 from gllm_lib.book import build
 from gllm_lib.book.project import open_project, read_notebook, read_registry
 from gllm_lib.book.scaffold import new_chapter
-from gllm_lib.cli import main
+from gllm_lib.cli import main, without_tex
 from tests.book.conftest import replaced, write_notebook
 
 
@@ -49,7 +49,9 @@ def test_a_book_is_built_again_with_the_same_bytes_and_a_failed_build_leaves_it(
     for wrong in (replaced("print(told)", "1 / 0"), replaced("see @prp-small", "see @prp-tiny"), (("raw", "x"),)):
         write_notebook(inside.notebook_path("01-first"), wrong)
         assert main(["render"]) == 1
-        assert "gllm: 01-first" in capsys.readouterr().err
+        told = capsys.readouterr().err
+        assert "gllm: 01-first" in told
+        assert told.endswith("_book/, built before, is unchanged\n")
         assert pages(inside) == before
     assert not [path for path in inside.root.iterdir() if path.name.startswith("._book")]
 
@@ -66,7 +68,9 @@ def test_claims_before_a_build(inside, capsys):
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["status"], row["evidence"]) == ("stated", [])
     assert main(["claims"]) == 0
-    assert "make book" in capsys.readouterr().err
+    assert "'make book' executes it" in capsys.readouterr().err
+    assert main(["claims", "--smoke"]) == 0
+    assert "'gllm render --smoke' executes it" in capsys.readouterr().err
     assert not (inside.root / "build").exists()
 
 
@@ -133,7 +137,9 @@ def test_a_second_build_waits_for_the_first(built, monkeypatch, capsys):
 
 def test_verify_shows_the_checks_of_one_claim(inside, capsys):
     assert main(["verify", "prp-small"]) == 0
-    assert "at_most_four: property: 5 cases" in capsys.readouterr().out
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("at_most_four: property: 5 cases")
+    assert lines[-1] == "prp-small (Small): 1 of 1 check passed, 1 of 1 mutant rejected"
     assert main(["verify", "prp-smell"]) == 1
     assert "did you mean prp-small" in capsys.readouterr().err
 
@@ -141,7 +147,41 @@ def test_verify_shows_the_checks_of_one_claim(inside, capsys):
 def test_verify_fails_when_the_statement_is_wrong(inside, capsys):
     write_notebook(inside.notebook_path("01-first"), replaced("bound=4", "bound=3"))
     assert main(["verify", "prp-small"]) == 1
-    assert "claim prp-small" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "claim prp-small" in told
+    assert "assert x <= bound" in told
+    assert "evidence.py" not in told
+    assert "hypothesis/" not in told
+
+
+def test_a_long_witness_ends_at_a_word(inside, capsys, monkeypatch):
+    record = {"claim": "prp-small", "kind": "numeric", "scope": None, "name": "f", "says": "It.", "cases": 1}
+    record |= {"seconds": 0.1, "mutants": 1, "mutants_rejected": 1, "witnesses": {"near: a": "word " * 50}}
+    claim = read_registry(inside).claims["prp-small"]
+    monkeypatch.setattr(build, "verify", lambda *arguments: (claim, [record]))
+    assert main(["verify", "prp-small"]) == 0
+    assert capsys.readouterr().out.splitlines()[2].endswith(" word…")
+
+
+def test_one_stale_chapter_is_named(built, monkeypatch, capsys):
+    monkeypatch.chdir(built.root)
+    new_chapter(built, "Other", 2)
+    assert main(["claims"]) == 0
+    assert "No current run of 02-other: 'gllm render 02-other' executes it." in capsys.readouterr().err
+    assert main(["check"]) == 1
+    assert "1 finding in 2 chapters, 2 claims" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("title", "shown"),
+    [
+        (r"in $O(d\log d)$ steps", "in O(d log d) steps"),
+        (r"$\Lambda(g) \le 1$ at $\log \nu$", "Λ(g) ≤ 1 at log ν"),
+        (r"$x^2$ and $\mathbb{E}$ and $\foo$", r"$x^2$ and $\mathbb{E}$ and $\foo$"),
+    ],
+)
+def test_titles_are_listed_without_tex(title, shown):
+    assert without_tex(title) == shown
 
 
 def test_outside_a_book(tmp_path, monkeypatch, capsys):
