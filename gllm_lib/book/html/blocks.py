@@ -241,9 +241,7 @@ class _Dresser:
 
     def _table(self, item: Node) -> Node | list[Node]:
         attr, caption, columns, *rest = item["c"]
-        ruled = any(
-            width["t"] == "ColWidth" for _, width in columns
-        )  # long rows in the source; the browser sets widths
+        ruled = any(width["t"] == "ColWidth" for _, width in columns)  # pandoc saw long rows; browsers set widths
         rest = [[[place, {"t": "ColWidthDefault"}] for place, _ in columns], *rest]
         attr = [attr[0], [*attr[1], "long"] if ruled else attr[1], attr[2]]
         words = caption[1][0]["c"] if caption[1] else []
@@ -281,6 +279,10 @@ class _Dresser:
             *item["c"][1],
             raw("</aside>"),
         ]
+
+    def _orderedlist(self, item: Node) -> Node:
+        delimiter = item["c"][0][2]["t"]  # HTML has no attribute for it
+        return div(delimiter.lower(), [item]) if delimiter in ("TwoParens", "OneParen") else item
 
     def _codeblock(self, item: Node) -> Node:
         (_, classes, _), code = item["c"]

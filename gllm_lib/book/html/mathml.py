@@ -25,12 +25,24 @@ ACCENT = re.compile(r'<mover>(?P<base>.*?)<mo accent="true">(?P<mark>[\u0302-\u0
 SPACING = {"\u0302": "^", "\u0303": "\u02dc", "\u0307": "\u02d9", "\u0308": "\u00a8", "\u030c": "\u02c7"}
 RELATIONS = set("=≠<>≤≥≪≫≈≡∼≃≅∝∈∉⊂⊆⊃⊇→←↦⟶⟹⇒⇔≔≺≼⪯⪰≻≽+−±·×∪∩∧∨,;") | {":=", "⟼", "∣"}
 SCRIPTS = {f"{{{NAMESPACE}}}{name}" for name in ("msup", "msub", "msubsup")}
+FORMULA = re.compile(r"([(\[“‘]*)(<math\b.*?</math>)((?:[.,;:!?)\]’”…])*)", re.DOTALL)
 LONG = 24  # characters of TeX; about half a line on a phone
 
 
 def mend(page: str) -> str:
     """Return a page of HTML with every `<math>` element in it mended."""
-    return re.sub(r"<math\b.*?</math>", lambda found: _mended(found[0]), page, flags=re.DOTALL)
+    return FORMULA.sub(lambda found: _kept(found[1], _mended(found[2]), found[3]), page)
+
+
+def _kept(before: str, formula: str, after: str) -> str:
+    """Return a formula with the brackets and marks that touch it, so that no line ends between them."""
+    if not before and not after:
+        return formula
+    pieces = formula.split("<wbr>")
+    pieces[0] = before + pieces[0]
+    pieces[-1] += after
+    ends = {0} if not after else {len(pieces) - 1} if not before else {0, len(pieces) - 1}
+    return "<wbr>".join(f'<span class="kept">{p}</span>' if k in ends else p for k, p in enumerate(pieces))
 
 
 def _mended(formula: str) -> str:

@@ -185,8 +185,8 @@ def _div(attributes: str, content: str) -> str:
 def inline_svg(text: str, name: str, alt: str) -> str:
     """Return a plotted SVG ready to stand inside a page: named for readers who do not see it, in the page's colours.
 
-    Ink (and black) and paper of the plot style become the text colour and the page colour; identifiers get the prefix `name`, so
-    that two figures on one page do not share them. A drawing without these colours is kept as a card.
+    Ink (and black) and paper of the plot style become the text colour and the page colour; identifiers get the prefix
+    `name`, so that two figures on one page do not share them. A drawing without these colours is kept as a card.
     """
     start = text.find("<svg")
     if start < 0:
