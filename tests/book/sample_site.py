@@ -158,11 +158,15 @@ $\\log \\Lambda(g) = \\log \\sum_i g_i^2 \\alpha_i + \\log \\sum_i g_i^{-2} \\ta
 \\le \\max_i u_i - \\min_i u_i$ does; `gllm_lib.grading.selection.select_with_a_very_long_name` is code, and
 `<a href="nowhere" id="refs">` is too.
 
+(a) A list with letters.
+(b) Its second item.
+
 ::: {#cnj-bounded .claim .assumption}
 ## Assumption: bounded grades
 Every grade is below $c$, and
 $(\\widehat{a}_1 b_1 c_1 d_1 e_1 f_1 h_1 k_1 l_1 m_1 n_1 p_1 q_1 r_1 s_1 t_1 v_1 w_1 x_1 y_1)$
-does not break.
+does not break. For every $n$
+there is an $m$ with $m \\ge n$.
 :::
 
 ::: {#rem-clip .claim}

@@ -123,6 +123,11 @@ def test_equations_figures_and_tables(book: Path) -> None:
     assert (book / "chapters/07-choosing-grades_files/fig-pixel-0.png").is_file()
 
 
+def test_lists_keep_their_parentheses(book: Path) -> None:
+    assert re.search(r'<div class="twoparens">\s*<ol type="a">', (book / f"{SECOND}.html").read_text())
+    assert '"twoparens"' not in (book / f"{FIRST}.html").read_text()
+
+
 def test_cells_show_what_their_options_say(book: Path) -> None:
     first, second = (book / f"{FIRST}.html").read_text(), (book / f"{SECOND}.html").read_text()
     assert "secret" not in second
@@ -141,7 +146,8 @@ def test_citations_footer_and_navigation(book: Path) -> None:
     text = words(book / f"{FIRST}.html")
     assert "Bartlett and Mendelson 2002" in text
     assert "Bartlett, Peter L., and Shahar Mendelson. 2002." in text
-    assert "Executed in 12 s, on x86_64, 2 cores, with Python 3.11.9, at default size, finished 2026-01-02." in text
+    assert 'finished <span class="kept">2026-01-02</span>.</p>' in (book / f"{FIRST}.html").read_text()
+    assert "Executed in 12 s, on x86_64, 2 cores, with Python 3.11.9, at default size, finished 2026-01-02 ." in text
     page = (book / f"{FIRST}.html").read_text()
     assert '<a href="04-sample-complexity.html" aria-current="page">' in page
     assert 'href="04-sample-complexity.ipynb" download' in page
@@ -368,6 +374,15 @@ def test_a_long_inline_formula_breaks_after_its_relations() -> None:
     assert mathematics(r"$\alpha_1 + \beta_2 = \gamma_3 (d + e)$").count("<math") == 3
     assert mathematics(r"$a + b = c$").count("<math") == 1
     assert mathematics(r"$$\alpha_1 + \beta_2 = \gamma_3 (d + e)$$").count("<math") == 1
+
+
+def test_marks_of_punctuation_are_kept_with_their_formula() -> None:
+    text = " ".join(
+        mathematics("If ($a$), then $\\alpha_1 + \\beta_2 = \\gamma_3 (d + e)$.\n\n$$x$$\n\n$y$ -- yes").split()
+    )
+    assert text.count('class="kept"') == 2
+    assert re.search(r'If <span class="kept">\(<math.*?</math>\),</span> then <math', text)
+    assert re.search(r'<wbr><span class="kept"><math [^>]*><mrow><msub><mi>γ</mi>.*</math>\.</span></p>', text)
 
 
 def test_pieces_of_a_notebook() -> None:

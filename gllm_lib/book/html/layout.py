@@ -52,7 +52,7 @@ class Layout:
             "previous": self._neighbour(page, here - 1),
             "next": self._neighbour(page, here + 1),
             "notebook": page.source.name if page.source.suffix == ".ipynb" else "",
-            "facts": facts_line(source.facts),
+            "facts": unbroken_dates(facts_line(source.facts)),
         }
         if first:
             values |= {"subtitle": str(self.book.get("subtitle", "")), "author": authors(self.book.get("author"))}
@@ -115,6 +115,12 @@ def authors(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(authors(item) for item in value)
     return str(value.get("name", "")) if isinstance(value, dict) else str(value or "")
+
+
+def unbroken_dates(line: str) -> Node | str:
+    """Return a line of text as HTML in which no date breaks at its hyphens."""
+    marked = re.sub(r"\d{4}-\d\d-\d\d", r'<span class="kept">\g<0></span>', html.escape(line))
+    return raw(marked) if line else ""
 
 
 def facts_line(facts: Mapping[str, Any]) -> str:

@@ -20,6 +20,21 @@ dark.addEventListener("change", name);
 name();
 document.querySelector(".bar").append(button);
 
+// the cells' code, for who reads the statements and figures alone: shown until the reader hides it
+if (document.querySelector(".cell > .code:not(.output)")) {
+  const code = make("button", { type: "button", id: "code" });
+  const hidden = () => document.documentElement.dataset.code === "hidden";
+  const word = () => { code.textContent = hidden() ? "Show code" : "Hide code"; };
+  code.addEventListener("click", () => {
+    if (hidden()) delete document.documentElement.dataset.code;
+    else document.documentElement.dataset.code = "hidden";
+    try { localStorage.setItem("code", document.documentElement.dataset.code ?? "shown"); } catch { /* private window */ }
+    word();
+  });
+  word();
+  button.before(code);
+}
+
 // a formula in running text that is wider than the page scrolls like a displayed one
 const line = document.getElementById("content").clientWidth;
 for (const formula of document.querySelectorAll('math[display="inline"]')) {
