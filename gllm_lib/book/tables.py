@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gllm_lib.book import greek
 from gllm_lib.book.project import BookError, Project, read_notebook
 from gllm_lib.book.run import Run, evidence_by_claim
 from gllm_lib.proofs import sources
@@ -34,6 +35,15 @@ def table(what: str, project: Project, runs: Mapping[str, Run], registry: Regist
 def plain(text: str) -> str:
     """Return the words of a docstring or a scope as markdown that shows them as they are."""
     return re.sub(r"([\\`*_{}\[\]<>$~^@#])", r"\\\1", text)
+
+
+def symbols(text: str) -> str:
+    """Return the words of a docstring with its formulas set: Greek letters, relations and powers."""
+    names = r"alpha|beta|gamma|delta|epsilon|eta|theta|kappa|lambda|mu|nu|xi|pi|rho|sigma|tau|phi|chi|psi|omega"
+    words = re.sub(rf"(?<![A-Za-z])(?:{names}|Lambda|Phi|Delta|Sigma)(?![A-Za-z])", lambda m: greek(m[0]), text)
+    for typed, meant in (("<=", "≤"), (">=", "≥"), ("!=", "≠"), (" * ", " · ")):
+        words = words.replace(typed, meant)
+    return re.sub(r"\\\^(-?)(\w+)", lambda m: f"^{m[1].replace('-', '−')}{m[2]}^", plain(words))
 
 
 def rows(header: list[str], body: list[list[str]], widths: str) -> str:
@@ -140,7 +150,7 @@ def errata(registry: Registry, evidence: Evidence) -> str:
             continue
         corrections = [c for c in registry.claims.values() if c.corrects == claim.id]
         better = "; ".join(f"@{c.id} {c.title} ({computed[c.id]})" for c in corrections) or "none is claimed"
-        says = " ".join(plain(record["says"]) for record in evidence.get(claim.id, []))
+        says = " ".join(symbols(record["says"]) for record in evidence.get(claim.id, []))
         parts.append(
             f"## {claim.title} {{.unnumbered}}\n\n"
             f"*{claim.source}, @{claim.id}: {computed[claim.id]}.*\n\n"
@@ -159,12 +169,12 @@ def chapter_runs(project: Project, runs: Mapping[str, Run], profile: str) -> str
     for name in project.notebooks:
         run = runs.get(name)
         if run is None:
-            body.append([name, "not executed", "", "", "", ""])
+            body.append([_title(project, name), "not executed", "", "", "", ""])
             continue
         records = run.evidence
         numbers = (sum(r["cases"] for r in records), sum(r["mutants_rejected"] for r in records))
         facts = (f"{run.facts['seconds']:.0f}", f"{run.facts['cpu_seconds']:.0f}", str(len(records)))
-        body.append([name, *facts, f"{numbers[0]:,}", str(numbers[1])])
+        body.append([_title(project, name), *facts, f"{numbers[0]:,}", str(numbers[1])])
     header = ["Chapter", "Seconds", "CPU-seconds", "Checks", "Cases", "Mutants rejected"]
     machines = "; ".join(dict.fromkeys(str(run.facts["machine"]) for run in runs.values())) or "none"
     told = f"Size: {profile}. Machine: {machines}."

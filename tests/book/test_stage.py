@@ -7,6 +7,7 @@ import pytest
 from gllm_lib.book.project import BookError, read_notebook, read_registry
 from gllm_lib.book.run import Run, current_runs, run_chapters
 from gllm_lib.book.stage import stage, with_status
+from gllm_lib.book.tables import symbols
 from gllm_lib.proofs.claims import divs
 from gllm_lib.proofs.status import Status
 from tests.book.conftest import CELLS, replaced, small_book, write_notebook
@@ -68,8 +69,13 @@ def test_generated_tables_replace_their_blocks(site):
     assert r"Counterexample: 4 is not \< \<b\>4\</b\>." in text
     assert "Corrected: @rem-mended Mended: $|x| < 5$ (stated)" in text
     assert r"| @rem-mended Mended: $\vert x\vert  < 5$ | stated | new |" in text
-    assert "| 01-first |" in text
+    assert "| 1 First |" in text
     assert "| numpy |" in text
+
+
+def test_a_witness_is_shown_with_its_symbols():
+    typed = "alpha = (3/5, 2/5), Lambda(t) = e^x >= nu^-2 and not alphabet, at |q|^2"
+    assert symbols(typed) == "α = (3/5, 2/5), Λ(t) = e^x^ ≥ ν^−2^ and not alphabet, at |q|^2^"
 
 
 def test_an_unknown_table_is_an_error(small):
