@@ -43,7 +43,8 @@ def symbols(text: str) -> str:
     words = re.sub(rf"(?<![A-Za-z])(?:{names}|Lambda|Phi|Delta|Sigma)(?![A-Za-z])", lambda m: greek(m[0]), text)
     for typed, meant in (("<=", "≤"), (">=", "≥"), ("!=", "≠"), (" * ", " · ")):
         words = words.replace(typed, meant)
-    return re.sub(r"\\\^(-?)(\w+)", lambda m: f"^{m[1].replace('-', '−')}{m[2]}^", plain(words))
+    words = re.sub(r"(?<![\w-])-(?=\w)", "−", words)
+    return re.sub(r"\\\^(−?\w+)", r"^\1^", plain(words))
 
 
 def rows(header: list[str], body: list[list[str]], widths: str) -> str:

@@ -74,8 +74,8 @@ def test_generated_tables_replace_their_blocks(site):
 
 
 def test_a_witness_is_shown_with_its_symbols():
-    typed = "alpha = (3/5, 2/5), Lambda(t) = e^x >= nu^-2 and not alphabet, at |q|^2"
-    assert symbols(typed) == "α = (3/5, 2/5), Λ(t) = e^x^ ≥ ν^−2^ and not alphabet, at |q|^2^"
+    typed = "alpha = (3/5, 2/5), Lambda(t) = e^x >= nu^-2 and not alphabet, at -2 |q|^2, well-known"
+    assert symbols(typed) == "α = (3/5, 2/5), Λ(t) = e^x^ ≥ ν^−2^ and not alphabet, at −2 |q|^2^, well-known"
 
 
 def test_an_unknown_table_is_an_error(small):
