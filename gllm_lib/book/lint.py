@@ -20,6 +20,7 @@ MOST_CELLS = 100
 REFERENCE = re.compile(r"(?<![\w@/.\[-])@((?:thm|lem|cor|prp|cnj|def|exm|rem|fig|tbl|eq|sec)-[\w-]+)")
 _LABEL = re.compile(r"\{#((?:eq|sec|fig|tbl)-[\w-]+)")
 _CELL_LABEL = re.compile(r"^#\|\s*label:\s*(\S+)", re.MULTILINE)
+_BLOCK = re.compile(r"^#\|\s*([\w-]+):\s*[>|][+-]?\s*$", re.MULTILINE)
 _MACHINE_PATH = re.compile(r"(?<![\w.])/(?:home/\w+|Users/\w+|root|tmp|work|mnt)/|[A-Z]:\\\\")
 _HANDMADE = re.compile(r"MIME_TYPE|vnd\.gllm|run_evidence|def evidence\b|\bevidence\s*=[^=]|import\s.*\bas evidence\b")
 _DECIMAL = re.compile(r"(?<![\w.])\d+\.\d+(?![\w.]*\))")
@@ -57,13 +58,11 @@ def blocking(project: Project, notebooks: Mapping[str, Notebook], registry: Regi
 def findings(project: Project, notebooks: Mapping[str, Notebook], registry: Registry) -> list[Finding]:
     """Return everything a commit must not have, the blocking findings first."""
     found = blocking(project, notebooks, registry)
-    rules: tuple[Callable[[str, Any], list[Finding]], ...] = (_length, _paths, _decimals, _handmade)
+    rules: tuple[Callable[[str, Any], list[Finding]], ...] = (_length, _paths, _decimals, _handmade, _blocks)
     for name, notebook in notebooks.items():
         source = project.notebook_path(name).read_text(encoding="utf-8")
         if source != canonical(notebook):
-            found.append(
-                f"{name}: not in canonical form (outputs, editor metadata or key order); run 'gllm check --fix'"
-            )
+            found.append(f"{name}: not in canonical form (outputs, metadata or key order); run 'gllm check --fix'")
         if len(notebook.cells) > MOST_CELLS:
             found.append(f"{name}: {len(notebook.cells)} cells; split it, {MOST_CELLS} are the most")
         for where, cell in _cells(name, notebook):
@@ -168,6 +167,14 @@ def _paths(where: str, cell: Any) -> list[Finding]:
 def _handmade(where: str, cell: Any) -> list[Finding]:
     hit = _HANDMADE.search(cell.source) if cell.cell_type == "code" else None
     return [f"{where}: names {hit[0]}; evidence comes from the decorator @evidence alone"] if hit else []
+
+
+def _blocks(where: str, cell: Any) -> list[Finding]:
+    hits = _BLOCK.findall(cell.source) if cell.cell_type == "code" else []
+    return [
+        f"{where}: Quarto reads no {hit} written as a block; write it quoted, over several lines if need be"
+        for hit in hits
+    ]
 
 
 def _decimals(where: str, cell: Any) -> list[Finding]:

@@ -41,6 +41,11 @@ FIGURE = '#| label: fig-a\n#| fig-cap: "A."\n#| fig-alt: "A line."\n1'
         ((*CLEAN, ("code", FIGURE.replace('#| fig-alt: "A line."\n', ""))), "fig-a has no fig-alt"),
         ((*CLEAN, ("code", FIGURE.replace('#| fig-cap: "A."\n', ""))), "fig-a has no fig-cap"),
         ((*CLEAN, ("code", "#| label: tbl-a\n1")), "tbl-a has no tbl-cap"),
+        (
+            (*CLEAN, ("code", FIGURE.replace('"A line."', ">-\n#|   A line."))),
+            "cell 10: Quarto reads no fig-alt written",
+        ),
+        ((*CLEAN, ("code", FIGURE.replace('"A."', "|\n#|   A."))), "no fig-cap written as a block; write it quoted"),
         ((*CLEAN, ("raw", "x")), "cell 10: a raw cell"),
         ((*CLEAN, ("code", "from gllm_lib.proofs.evidence import MIME_TYPE")), "cell 10: names MIME_TYPE"),
         ((*CLEAN, ("code", "evidence = print")), "evidence comes from the decorator @evidence alone"),
