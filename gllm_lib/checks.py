@@ -58,10 +58,7 @@ def vector(name: str, value: ArrayLike) -> Vector:
 
 
 def as_array(name: str, value: ArrayLike, mend: str) -> NDArray[Any]:
-    """Return `value` as an array of the type numpy finds; raises InputTypeError if it is no list, as None or a text.
-
-    Raises InputError if its rows differ in length.
-    """
+    """Return `value` as an array of any type; raises InputTypeError if it is no list, InputError if it is ragged."""
     if value is None or isinstance(value, str | bytes):
         raise InputTypeError(f"{name} is {value!r:.40}; {mend}")
     try:
@@ -74,10 +71,7 @@ def as_array(name: str, value: ArrayLike, mend: str) -> NDArray[Any]:
 
 
 def positive(name: str, value: ArrayLike, mend: str = "every entry must exceed 0", below: str = "") -> Vector:
-    """Return `value` as a finite float64 array (d,) whose entries all exceed zero, or raise InputError.
-
-    `mend` says how to mend a zero, and `below` a negative entry, where that is another matter.
-    """
+    """Return `value` as a finite float64 array (d,) above zero; or raise InputError with `mend`, or `below`."""
     array = vector(name, value)
     bad = np.flatnonzero(array <= 0)
     if bad.size:

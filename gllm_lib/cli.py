@@ -117,9 +117,8 @@ def _claims(options: argparse.Namespace) -> None:
     if stale:
         size = {"default": "", "smoke": " --smoke"}.get(options.profile, f" --profile {options.profile}")
         one = f" {stale[0]}" if len(stale) == 1 < len(project.notebooks) else ""
-        command = f"gllm render{size}{one}" if size or one else "make book"
-        does = "executes it" if len(stale) == 1 else "executes them"
-        print(f"\nNo current run of {', '.join(stale)}: '{command}' {does}.", file=sys.stderr)
+        does = f"'gllm render{size}{one}'" if size or one else "'make book'"
+        print(f"\nNo current run of {', '.join(stale)}: {does} mends that.", file=sys.stderr)
 
 
 def _verify(options: argparse.Namespace) -> None:
@@ -203,24 +202,13 @@ def _show_study(study: Any) -> None:
     print()
 
 
-_SIGNS = {"le": "≤", "ge": "≥", "ne": "≠", "to": "→", "infty": "∞", "times": "×", "cdot": "·"}
-_WORDS = ("log", "exp", "min", "max", "sup", "inf", "quad")
-
-
 def without_tex(title: str) -> str:
-    """Return a title with its simple formulas as a reader would type them; others stay as they are."""
-    return re.sub(r"\$([^$]+)\$", lambda match: _formula(match[1]) or match[0], title)
-
-
-def _formula(tex: str) -> str:
-    """Return a formula as plain characters, or nothing if it holds more than letters, Greek ones, signs and words."""
-
-    def command(match: re.Match[str]) -> str:
-        name = match[1]
-        return f" {name} " if name in _WORDS else _SIGNS.get(name) or greek(name) or match[0]
-
-    plain = " ".join(re.sub(r"\\([A-Za-z]+)", command, tex).split()).replace("( ", "(")
-    return "" if re.search(r"[\\{}^]", plain) else plain
+    """Return a title with its formulas as one would type them, if they hold only signs, words and Greek letters."""
+    signs = {"le": "≤", "ge": "≥", "ne": "≠", "to": "→", "infty": "∞", "times": "×", "cdot": "·"}
+    signs |= {word: f" {word} " for word in ("log", "exp", "min", "max")}
+    plain = re.sub(r"\\([A-Za-z]+)", lambda match: signs.get(match[1]) or greek(match[1]) or match[0], title)
+    plain = " ".join(plain.replace("$", "").split()).replace("( ", "(")
+    return title if re.search(r"[\\{}^]", plain) else plain
 
 
 def _count(number: int, noun: str) -> str:

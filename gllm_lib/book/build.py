@@ -25,8 +25,6 @@ from gllm_lib.proofs.claims import Claim
 
 _LABELLED = re.compile(r"^#\|\s*label:\s*((?:fig|tbl)-[\w-]+)", re.MULTILINE)
 
-__all__ = ["build_book", "current_runs", "verify"]
-
 
 def build_book(
     project: Project,

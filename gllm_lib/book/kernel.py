@@ -22,13 +22,7 @@ from nbformat import v4
 from gllm_lib.book.project import BookError, Project
 
 CELL_SECONDS = {"smoke": 120, "default": 600, "full": None}
-THREADS = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-)
+THREADS = ("VECLIB_MAXIMUM_THREADS", *(f"{name}_NUM_THREADS" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")))
 PERSONAL = ("PYTHONOPTIMIZE", "PYTHONSTARTUP", "PYTHONWARNINGS", "MPLBACKEND")  # a chapter runs without these settings
 
 PROLOGUE = (
@@ -39,22 +33,17 @@ EPILOGUE = "__import__('gllm_lib.book.trace', fromlist=['trace']).trace()"
 
 
 _kernels: set[int] = set()  # process ids of the kernels now running
-_interrupted = threading.Event()
-
-
-def interrupted() -> bool:
-    """Return whether Ctrl-C ended the kernels of the last `in_threads`."""
-    return _interrupted.is_set()
+interrupted = threading.Event()  # Ctrl-C has ended them
 
 
 def in_threads(work: Callable[[str], Any], items: Iterable[str], workers: int) -> list[Any]:
     """Return what `work` makes of each item; Ctrl-C ends the kernels at once instead of waiting for their cells."""
-    _interrupted.clear()
+    interrupted.clear()
     with ThreadPoolExecutor(max_workers=workers) as pool:
         try:
             return list(pool.map(work, items))
         except KeyboardInterrupt:
-            _interrupted.set()
+            interrupted.set()
             pool.shutdown(wait=False, cancel_futures=True)
             for process in _kernels - {0}:
                 with suppress(OSError):
@@ -76,13 +65,11 @@ async def kernel(project: Project, chapter: str, profile: str) -> AsyncIterator[
         try:
             await setup.__aenter__()
         except RuntimeError as error:
-            raise BookError(
-                f"{chapter}: its kernel did not start: {error}; try again on a less busy machine"
-            ) from error
+            raise BookError(f"{chapter}: its kernel did not start: {error}; try again on a freer machine") from error
         process = getattr(manager.provisioner, "pid", None) or 0
         _kernels.add(process)
         try:
-            if _interrupted.is_set():
+            if interrupted.is_set():
                 raise BookError(f"{chapter}: interrupted")
             yield client
         finally:

@@ -65,9 +65,7 @@ def open_project(start: str | Path = ".") -> Project:
     for folder in (here, *here.parents):
         if (folder / "_quarto.yml").is_file() and (folder / "chapters").is_dir():
             return _read_project(folder)
-    raise BookError(
-        f"{here} is not inside the book: no folder above it holds _quarto.yml and chapters/; change into it"
-    )
+    raise BookError(f"{here} is not inside the book: no folder above it holds _quarto.yml and chapters/; go into it")
 
 
 def _read_project(root: Path) -> Project:
@@ -181,9 +179,7 @@ def parameters(name: str, notebook: Notebook, profile: str) -> tuple[int, dict[s
     code = [(i, cell) for i, cell in enumerate(notebook.cells) if cell.cell_type == "code"]
     tagged = [i for i, cell in code if "parameters" in cell.metadata.get("tags", [])]
     if len(tagged) != 1:
-        raise BookError(
-            f"{name}: {len(tagged)} code cells carry the tag 'parameters'; exactly one holds all sizes and seeds"
-        )
+        raise BookError(f"{name}: {len(tagged)} code cells carry the tag 'parameters'; one holds all sizes and seeds")
     sizes = front_matter(name, notebook).get("sizes") or {}
     if not isinstance(sizes, dict) or not all(isinstance(given or {}, dict) for given in sizes.values()):
         raise BookError(f"{name}, cell 1: sizes hold names and values, as in smoke: {{cases: 25}}")
@@ -231,7 +227,5 @@ def inline_names(where: str, markdown: str) -> list[str]:
     fill_inline(markdown, keep)
     for name in names:
         if not name.isidentifier():
-            raise BookError(
-                f"{where}: the inline value {name!r} is not a name; assign a string in a cell above and name it"
-            )
+            raise BookError(f"{where}: the inline value {name!r} is not a name; name a string assigned in a cell above")
     return names

@@ -147,7 +147,7 @@ def run_chapters(
                 runs[name] = execute(project, name, notebooks[name], profile, registry, progress=bar.update)
                 told = f"{runs[name].facts['seconds']:.0f} s"  # type: ignore[union-attr]
             except GllmError as error:
-                failures[name], told = error, "interrupted" if interrupted() else "failed"
+                failures[name], told = error, "interrupted" if interrupted.is_set() else "failed"
             if not quiet:
                 bar.write(f"{name}: {told}", file=sys.stderr)
 

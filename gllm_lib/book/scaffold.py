@@ -111,10 +111,8 @@ def new_chapter(project: Project, title: str, number: int | None = None) -> Path
     if number in taken or path.exists():
         raise BookError(f"chapter {number} is taken by {taken.get(number, name)}; give another with --number")
     notebooks = read_notebooks(project)
-    twice = {f"sec-{slug}", f"prp-{slug}-shift", f"fig-{slug}"} & labels(
-        project, notebooks, read_registry(project, notebooks)
-    )
-    if twice:
+    known = labels(project, notebooks, read_registry(project, notebooks))
+    if twice := {f"sec-{slug}", f"prp-{slug}-shift", f"fig-{slug}"} & known:
         raise BookError(f"the book has the label {min(twice)} already; give the chapter another title")
     listed = _listed(project, f"chapters/{name}.ipynb", number)
     checks.write_text(path, _notebook(title, slug))
