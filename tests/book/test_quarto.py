@@ -121,6 +121,7 @@ def both(tmp_path_factory) -> tuple[Path, Path]:
     frame = yaml.safe_load((ROOT / "_quarto.yml").read_text())
     config |= {key: frame[key] for key in ("lang", "format", "link-citations")} | {"execute": {"enabled": False}}
     (site / "_quarto.yml").write_text(yaml.safe_dump(config))
+    shutil.copy(ROOT / "chapters" / "quarto.scss", site / "chapters")
     ours, theirs = tmp_path_factory.mktemp("pages") / "ours", tmp_path_factory.mktemp("pages") / "theirs"
     render(site, ours)
     build._quarto(shutil.which("quarto") or "", site, theirs)
@@ -162,6 +163,7 @@ def scaffold(root: Path, project) -> None:
     frame = yaml.safe_load((ROOT / "_quarto.yml").read_text())
     config |= {key: frame[key] for key in ("lang", "format", "execute")}
     (root / "_quarto.yml").write_text(yaml.safe_dump(config))
+    shutil.copy(ROOT / "chapters" / "quarto.scss", root / "chapters")
 
 
 @needs_quarto
@@ -171,7 +173,9 @@ def test_gllm_render_takes_quarto_and_shows_status_evidence_and_values(scaffolde
     (source,) = (out / "chapters").glob("02-*.html")
     text, page = source.read_text(encoding="utf-8"), read(source)
     assert 'name="generator" content="quarto' in text
-    assert ".claim:has(+ .proved)" in text
+    styles = [path.read_text(encoding="utf-8") for path in (out / "site_libs" / "bootstrap").glob("*.css")]
+    assert sum(".claim:has(+.proved)" in style for style in styles) == 2, "one light, one dark"
+    assert not any("fonts.googleapis" in style for style in styles)
     assert "quarto-unresolved-ref" not in text
     assert [item.startswith("proved:") for item in texts(page, "status")] == [True]
     assert [item.split(":")[0] for item in texts(page, "evidence")] == ["exact(all)", "property"]
