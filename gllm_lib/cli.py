@@ -176,7 +176,7 @@ def _study(options: argparse.Namespace) -> None:
     root = open_project().root
     if options.action == "list":
         for name in studies.list_studies(root):
-            print(f"{name}: {studies.read_plan(root, name).fields['question']}")
+            print(f"{name}: {' '.join(studies.read_plan(root, name).fields['question'].split())}")
         return
     if options.name is None:
         raise InputError("name the study; 'gllm study list' prints the names")
