@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
 import shutil
 import tempfile
 from pathlib import Path
@@ -199,3 +200,11 @@ def note_input(path: str | os.PathLike[str]) -> None:
 def inputs_read() -> dict[str, str]:
     """Return the data files this process has read through this module, as absolute path to SHA-256."""
     return dict(_inputs)
+
+
+def processor() -> str:
+    """Return the processor's name, without the machine's, for what names the machine beside a time."""
+    information = Path("/proc/cpuinfo")
+    lines = information.read_text(errors="replace").splitlines() if information.is_file() else []
+    named = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.processor() or platform.machine())

@@ -62,11 +62,4 @@ def _digest(file: Path) -> str:
 
 def machine() -> str:
     """Return the processor, the number of cores and the operating system, without the machine's name."""
-    model = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.is_file():
-        names = [
-            line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")
-        ]
-        model = names[0] if names else model
-    return f"{model}, {os.cpu_count()} cores, {platform.system()}"
+    return f"{checks.processor()}, {os.cpu_count()} cores, {platform.system()}"

@@ -28,7 +28,7 @@ from typing import Any
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from tqdm import tqdm
 
-from gllm_lib.checks import GllmError, InputError
+from gllm_lib.checks import GllmError, InputError, processor
 from gllm_lib.studies.plan import Plan, load, project_root, write_record
 
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -194,12 +194,7 @@ def versions() -> dict[str, str]:
 
 def machine() -> dict[str, Any]:
     """The processor's name, the number of cores and the kind of system; no host name."""
-    name = platform.processor() or platform.machine()
-    information = Path("/proc/cpuinfo")
-    if information.is_file():
-        lines = information.read_text(encoding="utf-8", errors="replace").splitlines()
-        name = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), name)
-    return {"cpu": name, "cores": os.cpu_count(), "system": f"{platform.system()} {platform.machine()}"}
+    return {"cpu": processor(), "cores": os.cpu_count(), "system": f"{platform.system()} {platform.machine()}"}
 
 
 @contextmanager
