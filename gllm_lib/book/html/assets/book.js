@@ -97,15 +97,15 @@ const field = make("input", { type: "search", placeholder: "Find a claim, figure
 const hits = make("ol", {});
 sidebar.querySelector(".close").after(make("div", { className: "search" }, field, hits));
 const most = 12;
-let index;
+let index = null; // until its file has come, nothing is found and nothing is said to be missing
 field.addEventListener("focus", () => {
-  if (index) return;
-  index = [];
-  const script = make("script", { src: `${root}assets/index.js` });
+  if (document.getElementById("index")) return;
+  const script = make("script", { id: "index", src: `${root}assets/index.js` });
   script.addEventListener("load", () => { index = window.bookIndex; find(); });
   document.head.append(script);
 });
 const find = () => {
+  if (!index) return;
   const words = field.value.toLowerCase().split(/\s+/).map((w) => w.replace(/^[@#]/, "")).filter(Boolean);
   const text = ([called, title, href]) => `${called} ${title} ${href.split("#")[1] ?? ""}`.toLowerCase();
   const found = words.length ? index.filter((row) => words.every((w) => text(row).includes(w))) : [];
