@@ -6,12 +6,13 @@
 PYTHON ?= python3
 PROFILE ?= default
 CHAPTERS ?=
-# An extra package index with another build of torch (README.md says when): make test TORCH_INDEX=...
+# An extra package index with another build of torch (README.md says when): make book TORCH_INDEX=...
 TORCH_INDEX ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -c requirements.lock
+INDEX = $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 CODE := gllm_lib tests chapters figures
 BROWSERS := chromium chromium-browser google-chrome
 
@@ -94,15 +95,15 @@ $(VENV)/pyvenv.cfg:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.core: pyproject.toml requirements.lock | $(VENV)/pyvenv.cfg
-	@echo "Installing the book's packages into $(VENV) (once; a minute or two)"
-	$(PIP) -e .
+	@echo "Installing the book's packages into $(VENV) (once; a few minutes, PyTorch is the large one)"
+	$(PIP) $(INDEX) -e .
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.core
-	@echo "Installing the packages of the tests and studies into $(VENV) (once; PyTorch is the large one)"
-	$(PIP) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -e '.[test,studies]'
+	@echo "Installing the packages of the tests into $(VENV) (once)"
+	$(PIP) $(INDEX) -e '.[test]'
 	@touch $@
 
 $(VENV)/.lab: $(VENV)/.core
-	$(PIP) -e '.[lab]'
+	$(PIP) $(INDEX) -e '.[lab]'
 	@touch $@

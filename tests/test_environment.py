@@ -111,7 +111,7 @@ def pulled_in(extras: tuple[str, ...]) -> set[str]:
 def test_this_environment_is_the_lock():
     applying = [pin for pin in pins() if pin.marker is None or pin.marker.evaluate()]
     there = {canonicalize_name(pin.name): str(pin.specifier).removeprefix("==") for pin in applying}
-    needed = pulled_in(("test", "studies"))
+    needed = pulled_in(("test",))
     assert {"numpy", "pytest", "torch", "mpmath"} <= needed
     wrong = {
         name: f"{installed(name)} is installed, {there.get(name)} locked"
