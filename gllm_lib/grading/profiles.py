@@ -12,7 +12,11 @@ divided by their sums, so that the gain of equal grades is exactly 1.
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Iterable
 from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -103,6 +107,19 @@ def gain(g: ArrayLike, alpha: ArrayLike, tau: ArrayLike) -> float:
     g = _grades(g)
     alpha, tau = _profiles(alpha, tau, g=g)
     return _exp(_log_gain(_double_log(g), alpha, tau))
+
+
+def rational_gain(t: Iterable[Any], alpha: Iterable[Any], tau: Iterable[Any]) -> Fraction:
+    """Return Lambda at squared grades t without rounding, all three given as integers or fractions, length d.
+
+    Raises InputError if the lengths differ or a squared grade is 0 (GLLM Prop. 7).
+    """
+    rows = [tuple(map(Fraction, row)) for row in (t, alpha, tau)]
+    same_length(t=np.empty(len(rows[0])), alpha=np.empty(len(rows[1])), tau=np.empty(len(rows[2])))
+    if 0 in rows[0]:
+        raise InputError(f"t[{rows[0].index(Fraction(0))}] is 0; every squared grade must exceed 0")
+    squared, target, data = rows
+    return Fraction(sum(a / x for a, x in zip(target, squared, strict=True))) * sum(map(operator.mul, data, squared))
 
 
 def token_gain(g: ArrayLike, alpha: ArrayLike, tau: ArrayLike) -> float:

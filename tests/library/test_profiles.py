@@ -22,6 +22,7 @@ from gllm_lib.grading import (
     log_gain,
     log_gain_gradient,
     log_gain_hessian,
+    rational_gain,
     regret,
     tilted_profiles,
     token_gain,
@@ -493,3 +494,14 @@ def test_inputs_are_never_changed():
     assert alpha.tolist() == [0.7, 0.3]
     assert tau.tolist() == [0.4, 0.6]
     assert g.tolist() == [2.0, 1.0]
+
+
+def test_the_rational_gain_is_exact_and_refuses_what_it_cannot_divide():
+    alpha, tau = (Fraction(3, 5), Fraction(2, 5)), (Fraction(2, 5), Fraction(3, 5))
+    assert rational_gain((4, 1), alpha, tau) == Fraction(121, 100)
+    assert rational_gain((1, 1), alpha, tau) == 1
+    assert gain((2, 1), [0.6, 0.4], [0.4, 0.6]) == pytest.approx(1.21, rel=8 * EPS)
+    with pytest.raises(InputError, match=r"t\[1\] is 0"):
+        rational_gain((4, 0), alpha, tau)
+    with pytest.raises(InputError, match="t has 1, alpha has 2"):
+        rational_gain((4,), alpha, tau)
