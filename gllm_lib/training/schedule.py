@@ -1,0 +1,98 @@
+"""What a training run is made of: its recipe, with the optimiser and the rate of GLLM Sec. 5.3 as defaults."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from gllm_lib.checks import InputError, InputTypeError
+from gllm_lib.training.loss import Penalties
+
+_COUNTS = {"steps": 1, "batch": 1, "accumulate": 1, "warmup": 0, "seed": 0, "save_every": 0}
+_RATES = ("peak", "floor", "decay", "epsilon", "gradient_clip")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that fixes a run beside model and data; raises InputError or InputTypeError for a value it cannot train with.
+
+    A step draws `batch` windows, over all processes, and sums their gradient in `accumulate` equal micro-batches. The
+    global gradient norm is clipped at `gradient_clip`, whatever the grades; 0 leaves the gradient alone. A checkpoint is
+    written every `save_every` steps and at the end; 0 is at the end only.
+    """
+
+    steps: int
+    batch: int
+    accumulate: int = 1
+    peak: float = 6e-4
+    floor: float = 1e-5
+    warmup: int = 0
+    betas: tuple[float, float] = (0.9, 0.95)
+    decay: float = 0.1
+    epsilon: float = 1e-8
+    gradient_clip: float = 1.0
+    seed: int = 0
+    save_every: int = 0
+    penalties: Penalties = Penalties()
+
+    def __post_init__(self) -> None:
+        for name, least in _COUNTS.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise InputTypeError(f"{name} is {value!r}; give a whole number")
+            if not least <= value < 2**63:
+                raise InputError(f"{name} is {value}; give a whole number from {least}")
+        for name in _RATES:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise InputTypeError(f"{name} is {value!r}; give a number")
+            if not 0 <= value < math.inf:
+                raise InputError(f"{name} is {value}; give a finite number from 0")
+        if not self.peak >= self.floor:
+            raise InputError(f"the rate falls from peak {self.peak:g} to floor {self.floor:g}; give peak >= floor")
+        if self.warmup >= self.steps:
+            raise InputError(f"warmup is {self.warmup} of {self.steps} steps; leave at least one step to the cosine")
+        if self.batch % self.accumulate:
+            raise InputError(f"batch {self.batch} does not split into {self.accumulate} equal micro-batches")
+        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+            raise InputError(f"betas are {self.betas}; give two numbers from 0 to below 1, such as (0.9, 0.95)")
+        object.__setattr__(self, "betas", tuple(self.betas))
+
+
+def cosine(step: int, steps: int, peak: float, floor: float, warmup: int = 0) -> float:
+    """Rate of step 0 <= step <= steps: after `warmup` linear steps, half a cosine from peak to floor (GLLM Sec. 5.3).
+
+    Raises InputError for a step outside the schedule, or a warm-up that fills it.
+    """
+    if not 0 <= step <= steps:
+        raise InputError(f"step {step} of {steps}; give a step from 0 to {steps}")
+    if not 0 <= warmup < max(steps, 1):
+        raise InputError(f"warmup is {warmup} of {steps} steps; leave at least one step to the cosine")
+    if step < warmup:
+        return peak * (step + 1) / warmup
+    share = (step - warmup) / max(steps - warmup, 1)
+    return floor + (peak - floor) * (1 + math.cos(math.pi * share)) / 2
+
+
+def adamw(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
+    """AdamW over what `model` trains, decaying its matrices; norms, biases and all that is `grading.*` do not decay.
+
+    Decay would pull grades to the uniform model and level projections off the orthogonal matrices, which Eq. 20 already
+    governs. The fused kernel runs on CPU as well, in a fraction of the time, and is deterministic on one thread.
+    """
+    named = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
+    if not named:
+        raise InputError("the model trains no parameter; set requires_grad on some")
+    decayed = [each for name, each in named if each.ndim >= 2 and not name.startswith("grading.")]
+    kept = [each for name, each in named if each.ndim < 2 or name.startswith("grading.")]
+    groups = [{"params": decayed, "weight_decay": recipe.decay}, {"params": kept, "weight_decay": 0.0}]
+    return torch.optim.AdamW(
+        [group for group in groups if group["params"]],
+        lr=recipe.peak,
+        betas=recipe.betas,
+        eps=recipe.epsilon,
+        fused=True,
+    )
