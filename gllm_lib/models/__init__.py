@@ -1,0 +1,26 @@
+"""One decoder-only transformer, plain or graded, and the plain model that a graded one compiles to."""
+
+from gllm_lib.models.compile import CompileError, compile_grades
+from gllm_lib.models.config import (
+    GLLM_7B,
+    GLLM_MEDIUM,
+    GPTConfig,
+    Grading,
+    gpt2_like,
+    llama_like,
+    parameter_count,
+)
+from gllm_lib.models.gpt import GPT
+
+__all__ = [
+    "GLLM_7B",
+    "GLLM_MEDIUM",
+    "GPT",
+    "CompileError",
+    "GPTConfig",
+    "Grading",
+    "compile_grades",
+    "gpt2_like",
+    "llama_like",
+    "parameter_count",
+]

@@ -1,0 +1,68 @@
+"""Causal self-attention with graded heads, the grades folded into the projection weights (GLLM Eqs. 6, 7, 11, 12).
+
+B batch, T positions, D width, H heads, K head width
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from gllm_lib.models.config import GPTConfig
+
+Rotation = tuple[Tensor, Tensor]
+
+
+class Attention(nn.Module):
+    """Multi-head causal attention; rows of `qkv` are queries, keys, values, each head by head, (3 D, D)."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.heads, self.head_width = config.heads, config.head_width
+        self.qkv = nn.Linear(config.width, 3 * config.width, bias=config.bias)
+        self.out = nn.Linear(config.width, config.width, bias=config.bias)
+
+    def forward(
+        self, x_BTD: Float[Tensor, "B T D"], scale: Tensor | None, rotation: Rotation | None
+    ) -> Float[Tensor, "B T D"]:
+        """Return Concat(Head_1 ... Head_H) W_O; `scale` (3 D,) multiplies the rows of qkv, rotation is (cos, sin)."""
+        query, key, value = self.projected(x_BTD, scale, rotation)
+        mixed_BHTK = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return self.out(mixed_BHTK.transpose(1, 2).flatten(2))
+
+    def projected(
+        self, x_BTD: Float[Tensor, "B T D"], scale: Tensor | None, rotation: Rotation | None
+    ) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B H T K"], Float[Tensor, "B H T K"]]:
+        """Return graded, rotated queries, keys and values."""
+        weight, bias = folded(self.qkv.weight, self.qkv.bias, scale)
+        shape = (*x_BTD.shape[:2], 3, self.heads, self.head_width)
+        query, key, value = F.linear(x_BTD, weight, bias).view(shape).permute(2, 0, 3, 1, 4).unbind()
+        if rotation is not None:
+            query, key = rotate(query, rotation), rotate(key, rotation)
+        return query, key, value
+
+    def weights(
+        self, x_BTD: Float[Tensor, "B T D"], scale: Tensor | None, rotation: Rotation | None
+    ) -> Float[Tensor, "B H T T"]:
+        """Return the attention weights, rows summing to 1, zero above the diagonal."""
+        query, key, _ = self.projected(x_BTD, scale, rotation)
+        logits = query @ key.transpose(-1, -2) / math.sqrt(self.head_width)
+        future = torch.ones(logits.shape[-2:], dtype=torch.bool, device=logits.device).triu(1)
+        return logits.masked_fill(future, -math.inf).softmax(-1)
+
+
+def folded(weight: Tensor, bias: Tensor | None, scale: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Return weight and bias of a map whose outputs are multiplied by `scale`, shape (outputs,) (GLLM Rem. 1)."""
+    if scale is None:
+        return weight, bias
+    return weight * scale[:, None], None if bias is None else bias * scale
+
+
+def rotate(x_BHTK: Float[Tensor, "B H T K"], rotation: Rotation) -> Float[Tensor, "B H T K"]:
+    """Return x with its pairs (j, j + K/2) turned by cosines and signed sines, each (T, K) or (H, T, K)."""
+    cosine, sine = rotation
+    return x_BHTK * cosine + x_BHTK.roll(x_BHTK.shape[-1] // 2, dims=-1) * sine

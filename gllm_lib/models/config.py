@@ -1,0 +1,289 @@
+"""What a model is: frozen configurations, checked when they are made, and parameter counts without a model.
+
+D width, H heads, K = D/H head width, L levels, V vocabulary, T context
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from numbers import Integral
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from gllm_lib.checks import InputError, InputTypeError, as_array
+
+Norm = Literal["layer", "rms"]
+Position = Literal["learned", "sinusoidal", "rotary"]
+FeedForwardKind = Literal["gelu", "relu", "swiglu", "geglu", "levels"]
+Part = Literal["heads", "embedding", "output"]
+GATED = ("swiglu", "geglu", "levels")
+CLIP_SLACK = 1e-9  # relative: base**q of a grade written as log(clip)/log(base) is off by a few units of 1e-16
+
+
+def _set(target: Any, name: str, value: Any) -> None:
+    object.__setattr__(target, name, value)  # a frozen dataclass normalises its own fields once, when made
+
+
+def _nested(value: Any) -> Any:
+    return tuple(map(_nested, value)) if isinstance(value, list) else value
+
+
+def _count(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise InputTypeError(f"{name} holds {value!r:.40}; give a whole number, at least 1")
+    if value < 1:
+        raise InputError(f"{name} holds {value}; give at least 1")
+    return int(value)
+
+
+def _real(name: str, value: Any, least: float, *, strict: bool) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        raise InputTypeError(f"{name} is {value!r:.40}; give a number")
+    if not (math.isfinite(value) and (value > least if strict else value >= least)):
+        raise InputError(f"{name} is {value}; give a finite number {'above' if strict else 'of at least'} {least:g}")
+
+
+def _flag(name: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise InputTypeError(f"{name} is {value!r:.40}; give True or False")
+
+
+def _build(kind: Any, values: Mapping[str, Any]) -> Any:
+    known = {field.name for field in fields(kind)}
+    unknown = sorted(set(values) - known)
+    if unknown:
+        raise InputError(
+            f"{kind.__name__} has no field {', '.join(unknown)}; its fields are {', '.join(sorted(known))}"
+        )
+    try:
+        return kind(**values)
+    except TypeError as error:
+        if isinstance(error, InputTypeError):
+            raise
+        raise InputError(f"{kind.__name__} is incomplete: {error}") from error
+
+
+@dataclass(frozen=True)
+class Grading:
+    """Which parts of a model are graded, and how; every part is independent and None or False leaves it ungraded.
+
+    A grade q scales by base**q, which lies in [1, clip]. Raises InputError or InputTypeError for other grades.
+    """
+
+    base: float = 2.0
+    clip: float = 2.0
+    levels: tuple[int, ...] = ()  # widths d_l of the levels, which sum to D; () is one level
+    heads: tuple[Any, ...] | None = None  # (K,), (H, K) or (layers, H, K): queries, keys, values (GLLM Eq. 11)
+    after_rotary: bool = False  # scale queries and keys after the rotation instead of before
+    embedding: tuple[float, ...] | None = None  # (L,) or (D,): token embeddings (GLLM Eq. 13)
+    projection: bool = False  # trainable level projections (D, D); without them the levels are runs of coordinates
+    position: bool = False  # wavelengths within levels, scaled by the embedding grades (GLLM Eq. 16)
+    output: tuple[float, ...] | None = None  # (V,): logits + kappa * output (GLLM Eq. 18)
+    kappa: float | None = None  # None is log(base), the matched head of GLLM Rem. 14
+    learned: tuple[Part, ...] = ()  # the grades that training moves
+
+    def __post_init__(self) -> None:
+        _real("base", self.base, 1.0, strict=True)
+        _real("clip", self.clip, 1.0, strict=False)
+        if self.kappa is not None:
+            _real("kappa", self.kappa, 0.0, strict=True)
+        _set(self, "levels", tuple(_count("levels", width) for width in self.levels))
+        for part in get_args(Part):
+            _set(self, part, None if getattr(self, part) is None else self._grades(part))
+        for name in ("after_rotary", "projection", "position"):
+            _flag(name, getattr(self, name))
+        _set(self, "learned", tuple(self.learned))
+        for part in self.learned:
+            if part not in get_args(Part):
+                raise InputError(f"learned names {part!r}; choose from {', '.join(get_args(Part))}")
+            if getattr(self, part) is None:
+                raise InputError(f"learned names {part!r}, which has no grades to start from; give {part}=(0.0, ...)")
+        if self.after_rotary and self.heads is None:
+            raise InputError("after_rotary is set and no heads are graded; give heads, or leave after_rotary out")
+
+    def _grades(self, part: str) -> tuple[Any, ...]:
+        array = as_array(part, getattr(self, part), "give grades as numbers, such as (0.0, 1.0)")
+        if array.dtype.kind not in "iuf":
+            raise InputTypeError(f"{part} holds {array.dtype} entries; give grades as numbers, such as (0.0, 1.0)")
+        if array.size == 0 or array.ndim > (3 if part == "heads" else 1):
+            raise InputError(f"{part} has shape {array.shape}; see the fields of Grading for the shapes allowed")
+        array = array.astype(np.float64)
+        scales = self.base ** np.where(np.isfinite(array), array, np.inf)
+        bad = np.argwhere(~np.isfinite(array) | (array < 0) | (scales > self.clip * (1 + CLIP_SLACK)))
+        if len(bad):
+            index = tuple(map(int, bad[0]))
+            raise InputError(
+                f"{part}{list(index)} is {array[index]:g} ({len(bad)} of {array.size} grades are not allowed); a grade "
+                f"lies in [0, {self.top:g}], where base**q is in [1, clip] = [1, {self.clip:g}]: clip it or raise clip"
+            )
+        grades: tuple[Any, ...] = _nested(array.tolist())
+        return grades
+
+    @property
+    def top(self) -> float:
+        """The largest grade allowed, log(clip) / log(base)."""
+        return math.log(self.clip) / math.log(self.base)
+
+    @property
+    def tilt(self) -> float:
+        """The factor kappa of the output grades (GLLM Eq. 18)."""
+        return math.log(self.base) if self.kappa is None else self.kappa
+
+
+@dataclass(frozen=True)
+class GPTConfig:
+    """A decoder-only transformer; raises InputError or InputTypeError for sizes and options that do not go together."""
+
+    vocabulary: int
+    context: int
+    width: int
+    layers: int
+    heads: int
+    hidden: int | None = None  # width of the feed-forward block; None is 4 D, gated 8/3 D up to a multiple of 8
+    norm: Norm = "layer"
+    position: Position = "learned"
+    feed_forward: FeedForwardKind = "gelu"  # "levels": one GeGLU per level (GLLM Sec. 4.5)
+    bias: bool = True
+    tied: bool = True
+    head_bias: bool = False
+    rotary_base: float = 10000.0
+    epsilon: float = 1e-5
+    grading: Grading | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("vocabulary", "context", "width", "layers", "heads"):
+            _set(self, name, _count(name, getattr(self, name)))
+        for name, kind in (("norm", Norm), ("position", Position), ("feed_forward", FeedForwardKind)):
+            if getattr(self, name) not in get_args(kind):
+                raise InputError(f"{name} is {getattr(self, name)!r}; choose from {', '.join(get_args(kind))}")
+        for name in ("bias", "tied", "head_bias"):
+            _flag(name, getattr(self, name))
+        _real("rotary_base", self.rotary_base, 1.0, strict=True)
+        _real("epsilon", self.epsilon, 0.0, strict=True)
+        if self.width % self.heads:
+            raise InputError(f"width {self.width} is not divided by {self.heads} heads; choose a divisor of the width")
+        if self.position == "rotary" and self.head_width % 2:
+            raise InputError(f"rotary turns pairs, and the head width is {self.head_width}; make width / heads even")
+        if self.hidden is not None:
+            _set(self, "hidden", _count("hidden", self.hidden))
+        if self.grading is not None and not isinstance(self.grading, Grading):
+            raise InputTypeError(f"grading is a {type(self.grading).__name__}; give a Grading, or None")
+        self._check_grading(self.grading or Grading())
+        if self.feed_forward == "levels" and min(self.level_hidden) < 1:
+            raise InputError(f"hidden {self.hidden_width} leaves a level of {self.level_widths} empty; raise hidden")
+
+    def _check_grading(self, grading: Grading) -> None:
+        if grading.levels and sum(grading.levels) != self.width:
+            raise InputError(f"levels {grading.levels} sum to {sum(grading.levels)}; they must sum to {self.width}")
+        heads = (self.layers, self.heads, self.head_width)
+        shapes = {
+            "heads": (heads[2:], heads[1:], heads),
+            "embedding": ((len(self.level_widths),), (self.width,)),
+            "output": ((self.vocabulary,),),
+        }
+        for part, allowed in shapes.items():
+            shape = np.shape(getattr(grading, part)) if getattr(grading, part) is not None else allowed[0]
+            if shape not in allowed:
+                raise InputError(f"grades of {part} have shape {shape}; give {' or '.join(map(str, allowed))}")
+        if grading.after_rotary and self.position != "rotary":
+            raise InputError(f"after_rotary needs position 'rotary', not {self.position!r}; leave it out")
+        if grading.position and self.position != "sinusoidal":
+            raise InputError(f"a graded position is sinusoidal (GLLM Eq. 16), not {self.position!r}; change position")
+
+    @property
+    def head_width(self) -> int:
+        """K = D / H."""
+        return self.width // self.heads
+
+    @property
+    def hidden_width(self) -> int:
+        """The width of the feed-forward block: `hidden`, or what stands for None."""
+        gated = self.feed_forward in GATED
+        return self.hidden or (-(-self.width // 3) * 8 if gated else 4 * self.width)
+
+    @property
+    def level_widths(self) -> tuple[int, ...]:
+        """The widths d_l of the levels, (D,) where none are given."""
+        return self.grading.levels if self.grading and self.grading.levels else (self.width,)
+
+    @property
+    def level_hidden(self) -> tuple[int, ...]:
+        """The share of each level in the hidden width, in proportion to its own width."""
+        ends = [
+            self.hidden_width * sum(self.level_widths[: i + 1]) // self.width for i in range(len(self.level_widths))
+        ]
+        return tuple(end - start for start, end in zip([0, *ends], ends, strict=False))
+
+    def uniform(self) -> GPTConfig:
+        """Return the plain model of this size: no grading, and one GeGLU in place of those of the levels."""
+        kind: FeedForwardKind = "geglu" if self.feed_forward == "levels" else self.feed_forward
+        return replace(self, grading=None, feed_forward=kind)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the configuration as plain values that JSON can hold."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> GPTConfig:
+        """Return the configuration that `to_dict` wrote; raises InputError for a missing or an unknown field."""
+        grading = values.get("grading")
+        return _build(cls, {**values, "grading": None if grading is None else _build(Grading, grading)})
+
+
+def gpt2_like(vocabulary: int, context: int, width: int, layers: int, heads: int, **changes: Any) -> GPTConfig:
+    """Return a GPT-2-like configuration: LayerNorm, learned positions, GELU, biases, tied head; then `changes`."""
+    return _build(GPTConfig, _sizes(vocabulary, context, width, layers, heads) | changes)
+
+
+def llama_like(vocabulary: int, context: int, width: int, layers: int, heads: int, **changes: Any) -> GPTConfig:
+    """Return a LLaMA-like configuration: RMSNorm, rotary, SwiGLU, no biases, untied head; then `changes`."""
+    kind = {"norm": "rms", "position": "rotary", "feed_forward": "swiglu", "bias": False, "tied": False}
+    return _build(GPTConfig, _sizes(vocabulary, context, width, layers, heads) | kind | changes)
+
+
+def _sizes(vocabulary: int, context: int, width: int, layers: int, heads: int) -> dict[str, Any]:
+    return {"vocabulary": vocabulary, "context": context, "width": width, "layers": layers, "heads": heads}
+
+
+def _planned(vocabulary: int, width: int, head_width: int) -> Grading:
+    return Grading(
+        base=math.exp(1 / head_width),
+        levels=(width // 4,) * 4,
+        heads=(0.0,) * head_width,
+        embedding=(0.0,) * 4,
+        projection=True,
+        output=(0.0,) * vocabulary,
+        learned=("heads", "embedding", "output"),
+    )
+
+
+GLLM_MEDIUM = gpt2_like(50257, 1024, 1024, 24, 16, grading=_planned(50257, 1024, 64))  # GLLM Sec. 8.1.1
+GLLM_7B = llama_like(32000, 2048, 4096, 32, 32, hidden=11008, epsilon=1e-6, grading=_planned(32000, 4096, 128))
+
+
+def parameter_count(config: GPTConfig) -> dict[str, int]:
+    """Return the trained numbers of a model by part, and their total, without allocating any (GLLM Sec. 8.1.3).
+
+    Frozen grades and sinusoidal tables are not trained and count as none.
+    """
+    grading, width, bias, hidden = config.grading or Grading(), config.width, int(config.bias), config.hidden_width
+    matrices = 3 if config.feed_forward in GATED else 2
+    inner = width * hidden
+    if config.feed_forward == "levels":
+        inner = sum(w * h for w, h in zip(config.level_widths, config.level_hidden, strict=True))
+    norm = width * (1 + bias * (config.norm == "layer"))
+    grades = {"heads": config.layers * width, "embedding": width, "output": config.vocabulary}
+    count = {
+        "embedding": config.vocabulary * width,
+        "position": config.context * width * (config.position == "learned"),
+        "attention": config.layers * 4 * (width**2 + bias * width),
+        "feed_forward": config.layers * (matrices * inner + bias * ((matrices - 1) * hidden + width)),
+        "norms": (2 * config.layers + 1) * norm,
+        "head": config.vocabulary * (width * (not config.tied) + config.head_bias),
+        "grades": sum(grades[part] for part in set(grading.learned)),
+        "projections": width**2 * grading.projection,
+    }
+    return count | {"total": sum(count.values())}
