@@ -126,7 +126,10 @@ class Penalties:
         )
 
     def value(self, grades: Mapping[str, Tensor], levels: Sequence[int] = ()) -> Float[Tensor, ""] | float:
-        """The three terms of GLLM Eq. 20 on what `GPT.grades()` returns, signs included; 0.0 if all are left out."""
+        """The three terms of GLLM Eq. 20, signs included, on grades by part as `GPT.grades()` names them.
+
+        The parts are heads (..., H, K), embedding, output and projection (D, D); 0.0 if no term applies.
+        """
         total: Tensor | float = 0.0
         numbers = [each for name, each in grades.items() if name != "projection"]
         if self.magnitude and numbers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import nn
@@ -20,8 +20,8 @@ class Recipe:
     """All that fixes a run beside model and data; raises InputError or InputTypeError for a value it cannot train with.
 
     A step draws `batch` windows, over all processes, and sums their gradient in `accumulate` equal micro-batches. The
-    global gradient norm is clipped at `gradient_clip`, whatever the grades; 0 leaves the gradient alone. A checkpoint is
-    written every `save_every` steps and at the end; 0 is at the end only.
+    global gradient norm is clipped at `gradient_clip`, whatever the grades; 0 leaves the gradient alone. Checkpoints
+    are written every `save_every` steps and at the end; 0 is at the end only.
     """
 
     steps: int
@@ -36,7 +36,7 @@ class Recipe:
     gradient_clip: float = 1.0
     seed: int = 0
     save_every: int = 0
-    penalties: Penalties = Penalties()
+    penalties: Penalties = field(default_factory=Penalties)
 
     def __post_init__(self) -> None:
         for name, least in _COUNTS.items():

@@ -1,0 +1,141 @@
+"""A training run on disk: one safetensors file, whole or not there, which only the run that it belongs to takes up."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from gllm_lib.checks import FileError, InputError, write_bytes
+
+NAME = "checkpoint.safetensors"
+_FORMAT = "gllm training checkpoint 1"
+
+
+@dataclass(frozen=True, eq=False)  # arrays have no single truth value
+class History:
+    """What a run has measured so far; `losses` and `gradient_norms` have shape (steps done,).
+
+    A loss is the graded one of the step's windows before its update, in nats, without penalties; a norm is taken before
+    clipping. `evaluations` are pairs of the steps done and what `evaluate` returned. `tokens_seen` counts targets.
+    """
+
+    losses: NDArray[np.float64]
+    gradient_norms: NDArray[np.float64]
+    evaluations: tuple[tuple[int, Any], ...]
+    tokens_seen: int
+
+
+def checkpoint_path(folder: str | os.PathLike[str]) -> Path:
+    """Return where a run keeps its checkpoint in `folder`."""
+    return Path(folder) / NAME
+
+
+def save_checkpoint(
+    folder: str | os.PathLike[str],
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    history: History,
+    run: Mapping[str, Any],
+) -> Path:
+    """Write weights, moments, history and the `run` they belong to (config, recipe, data); return the file's path.
+
+    The file takes its place by a rename: until it is whole, the one before stands.
+    """
+    tensors = {f"model.{name}": each.detach().contiguous() for name, each in model.state_dict().items()}
+    for name, each in model.named_parameters():
+        tensors |= {f"optimizer.{kind}.{name}": value for kind, value in optimizer.state.get(each, {}).items()}
+    tensors["history.losses"] = torch.from_numpy(history.losses.copy())
+    tensors["history.gradient_norms"] = torch.from_numpy(history.gradient_norms.copy())
+    about = {**run, "evaluations": history.evaluations, "tokens_seen": history.tokens_seen}
+    text = json.dumps(about, sort_keys=True, allow_nan=False)
+    metadata = {"format": _FORMAT, "about": text, "sha256": _sha256(text, tensors)}
+    return write_bytes(checkpoint_path(folder), save(tensors, metadata))
+
+
+def load_checkpoint(
+    folder: str | os.PathLike[str],
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    run: Mapping[str, Any],
+) -> History | None:
+    """Put the checkpoint of `folder` into model and optimiser and return its history; None if there is none.
+
+    Raises FileError for a file that is cut off, altered or of another kind, and InputError, naming the first field that
+    differs, if it belongs to another run. Then model and optimiser are as they were.
+    """
+    path = checkpoint_path(folder)
+    if not path.exists():
+        return None
+    about, tensors = _read(path)
+    own = json.loads(json.dumps(run))
+    found = _difference({name: about.get(name) for name in own}, own)
+    if found:
+        name, theirs, ours = found
+        raise InputError(
+            f"{path} belongs to another run: there {name} is {theirs}, here it is {ours}; give what the checkpoint "
+            "has, or another folder"
+        )
+    expected = {f"model.{name}": (each.shape, each.dtype) for name, each in model.state_dict().items()}
+    kept = {name: (each.shape, each.dtype) for name, each in tensors.items() if name.startswith("model.")}
+    if expected != kept:
+        name = sorted(expected.items() ^ kept.items(), key=str)[0][0]
+        raise InputError(f"{path} holds another model of this config: {name} differs; give another folder")
+    model.load_state_dict({name.removeprefix("model."): tensors[name] for name in kept})
+    names = dict(model.named_parameters())
+    for key, value in tensors.items():
+        if key.startswith("optimizer."):
+            _, kind, name = key.split(".", 2)
+            optimizer.state[names[name]][kind] = value
+    return History(
+        tensors["history.losses"].numpy(),
+        tensors["history.gradient_norms"].numpy(),
+        tuple((step, value) for step, value in about["evaluations"]),
+        about["tokens_seen"],
+    )
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return what a checkpoint says about its run and its tensors, once the hash of both is right."""
+    mend = "delete it to start afresh, or put a whole copy in its place"
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise FileError(f"{path} is cut off or no safetensors file ({error}); {mend}") from error
+    if metadata.get("format") != _FORMAT:
+        raise FileError(f"{path} is no checkpoint of this loop but {metadata.get('format')!r}; {mend}")
+    if _sha256(metadata["about"], tensors) != metadata["sha256"]:
+        raise FileError(f"{path} was altered after it was written: its hash is wrong; {mend}")
+    return json.loads(metadata["about"]), tensors
+
+
+def _sha256(about: str, tensors: Mapping[str, Tensor]) -> str:
+    told = hashlib.sha256(about.encode())
+    for name in sorted(tensors):
+        told.update(name.encode())
+        told.update(tensors[name].flatten().view(torch.uint8).numpy())
+    return told.hexdigest()
+
+
+def _difference(theirs: Any, ours: Any, name: str = "") -> tuple[str, Any, Any] | None:
+    """Return the dotted name of the first entry that differs between two JSON values, with both; None if equal."""
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        for key in sorted(theirs | ours):
+            found = _difference(theirs.get(key), ours.get(key), f"{name}.{key}" if name else key)
+            if found:
+                return found
+        return None
+    return None if theirs == ours else (name, theirs, ours)

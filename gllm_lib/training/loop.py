@@ -1,0 +1,249 @@
+"""The training loop: the same bytes on every run, from any checkpoint, and on several processes as on one.
+
+Shapes: B windows, T positions, V vocabulary, N tokens of the data.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import distributed, nn
+from tqdm import tqdm
+
+from gllm_lib.checks import GllmError, InputError, InputTypeError
+from gllm_lib.training.checkpoint import History, checkpoint_path, load_checkpoint, save_checkpoint
+from gllm_lib.training.loss import graded_loss
+from gllm_lib.training.schedule import Recipe, adamw, cosine
+from gllm_lib.training.windows import Windows, windows
+
+if TYPE_CHECKING:
+    from gllm_lib.models.gpt import GPT
+
+_Folder = str | os.PathLike[str] | None
+
+
+class Diverged(GllmError, ArithmeticError):
+    """A loss, gradient or evaluation is not finite; `step` counts from 0, `checkpoint` is the last good one or None."""
+
+    def __init__(self, message: str, step: int, checkpoint: Path | None):
+        super().__init__(message)
+        self.step, self.checkpoint = step, checkpoint
+
+
+@contextmanager
+def single_thread() -> Iterator[None]:
+    """Let torch use one thread inside, so that sums keep one order, and as many as before on leaving."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def train(
+    model: GPT,
+    tokens: ArrayLike,
+    recipe: Recipe,
+    *,
+    weights: ArrayLike | None = None,
+    folder: _Folder = None,
+    evaluate: Callable[[GPT], Any] | None = None,
+    evaluate_every: int = 0,
+    progress: bool = False,
+    until: Callable[[History], bool] | None = None,
+) -> History:
+    """Train `model` in place on windows of `tokens` (N,) and return what was measured; runs on one thread.
+
+    `weights` are base**q per type (V,) or per position (N,), and go to the targets. `evaluate(model)`, a number or a
+    dict of numbers, is asked every `evaluate_every` steps and at the end; training stops once `until(history)` holds.
+    With a `folder`, a call that was killed goes on, bit for bit, from where its last checkpoint was written. In a
+    process group of torch.distributed each process takes its share of the micro-batches, of which there are at least as
+    many as processes, and the first one writes. Raises InputError or InputTypeError for data, recipe or checkpoint that
+    do not fit, FileError for a broken checkpoint, and Diverged for a loss that is not finite.
+    """
+    config = model.config
+    data = windows(tokens, weights, config.vocabulary, config.context)
+    ranks = _ranks()
+    if recipe.batch % math.lcm(recipe.accumulate, ranks):
+        raise InputError(
+            f"batch {recipe.batch} does not split into micro-batches for {ranks} processes; give a multiple of "
+            f"{math.lcm(recipe.accumulate, ranks)}"
+        )
+    if evaluate_every < 0:
+        raise InputError(f"evaluate_every is {evaluate_every}; give a number of steps, or 0 for the end alone")
+    if config.grading is not None and "heads" in config.grading.learned:
+        recipe.penalties.require_coercive(config.heads)
+    with single_thread():
+        return _run(model, data, recipe, folder, evaluate, evaluate_every, progress, until)
+
+
+def gradient(model: GPT, data: Windows, recipe: Recipe, step: int) -> tuple[float, float]:
+    """Leave in `.grad` the gradient of GLLM Eq. 20 over all windows of a step; return the loss and the global norm.
+
+    Micro-batches are equal and each is divided by their number, so they sum to the mean over the batch, whatever the
+    weights in each of them; processes add up their shares.
+    """
+    ranks = _ranks()
+    parts = math.lcm(recipe.accumulate, ranks)
+    share = parts // ranks
+    starts = np.split(data.starts(recipe.seed, step, recipe.batch), parts)[_rank() * share : (_rank() + 1) * share]
+    trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
+    grades = {name.removeprefix("grading."): each for name, each in trained.items() if name.startswith("grading.")}
+    parameters = list(trained.values())
+    for each in parameters:
+        each.grad = None
+    loss = 0.0
+    for some in starts:
+        inputs_BT, targets_BT, weights_BT = data.read(some, parameters[0].dtype)
+        part = graded_loss(model(inputs_BT), targets_BT, weights_BT)
+        loss += part.item() / parts
+        part = part + recipe.penalties.value(grades, model.config.level_widths)
+        (part / parts).backward()
+    if ranks > 1:
+        loss = _sum_over_ranks(parameters, loss)
+    return loss, float(nn.utils.get_total_norm([each.grad for each in parameters if each.grad is not None]))
+
+
+def _run(
+    model: GPT,
+    data: Windows,
+    recipe: Recipe,
+    folder: _Folder,
+    evaluate: Callable[[GPT], Any] | None,
+    evaluate_every: int,
+    progress: bool,
+    until: Callable[[History], bool] | None,
+) -> History:
+    """Go from the checkpoint, if any, to the end; a new one waits until the next loss has shown it to be good."""
+    optimizer = adamw(model, recipe)
+    run = {} if folder is None else _identity(model, recipe, data)
+    before = None if folder is None else load_checkpoint(folder, model, optimizer, run)
+    _copy_to_ranks(model)
+    measured = np.zeros((2, recipe.steps))
+    evaluations: list[tuple[int, Any]] = []
+    saved = done = 0
+    if before is not None:
+        saved = done = len(before.losses)
+        measured[:, :done] = before.losses, before.gradient_norms
+        evaluations = list(before.evaluations)
+
+    def history() -> History:
+        tokens_seen = done * recipe.batch * data.length
+        return History(measured[0, :done], measured[1, :done], tuple(evaluations), tokens_seen)
+
+    with tqdm(total=recipe.steps, initial=done, unit="step", disable=not progress or _rank() > 0) as bar:
+        while True:
+            good = folder if saved else None
+            if evaluate and done and evaluate_every and done % evaluate_every == 0:
+                _ask(evaluate, model, evaluations, done, good)
+            last = done == recipe.steps or (until is not None and done > 0 and _agreed(until(history())))
+            if evaluate and last:
+                _ask(evaluate, model, evaluations, done, good)
+            if last and (folder is None or saved == done):
+                break
+            loss, norm = gradient(model, data, recipe, done)
+            if not math.isfinite(loss) or not math.isfinite(norm):
+                raise _diverged("the gradient" if math.isfinite(loss) else "the loss", done, good)
+            if folder is not None and saved != done and (last or (recipe.save_every and done % recipe.save_every == 0)):
+                if _rank() == 0:
+                    save_checkpoint(folder, model, optimizer, history(), run)
+                saved = done
+            if last:
+                break
+            _update(model, optimizer, recipe, done, norm)
+            measured[:, done] = loss, norm
+            done += 1
+            bar.set_postfix(loss=f"{loss:.4f}", refresh=False)
+            bar.update()
+    optimizer.zero_grad()
+    if _ranks() > 1:
+        distributed.barrier()  # no process leaves before the checkpoint is whole
+    return history()
+
+
+def _update(model: GPT, optimizer: torch.optim.Optimizer, recipe: Recipe, step: int, norm: float) -> None:
+    """Clip the gradient, whose norm is given, step at the schedule's rate, and put learned grades back in range."""
+    if 0 < recipe.gradient_clip < norm:
+        for each in model.parameters():
+            if each.grad is not None:
+                each.grad.mul_(recipe.gradient_clip / norm)
+    for group in optimizer.param_groups:
+        group["lr"] = cosine(step, recipe.steps, recipe.peak, recipe.floor, recipe.warmup)
+    optimizer.step()
+    model.clamp_grades()
+
+
+def _ask(
+    evaluate: Callable[[GPT], Any], model: GPT, evaluations: list[tuple[int, Any]], done: int, good: _Folder
+) -> None:
+    """Append what `evaluate` returns, as JSON keeps it, unless these steps have been evaluated."""
+    if evaluations and evaluations[-1][0] == done:
+        return
+    value = evaluate(model)
+    try:
+        evaluations.append((done, json.loads(json.dumps(value, allow_nan=False))))
+    except TypeError as error:
+        raise InputTypeError(f"evaluate returned {value!r:.80}; return a number, or a dict of numbers") from error
+    except ValueError as error:
+        raise _diverged("the evaluation", done, good) from error
+
+
+def _identity(model: GPT, recipe: Recipe, data: Windows) -> dict[str, Any]:
+    """What a checkpoint must share with a run to be resumed by it; how often it is written is not part of that."""
+    fixed = asdict(recipe)
+    del fixed["save_every"]
+    return {"config": model.config.to_dict(), "recipe": fixed, "data": data.fingerprint()}
+
+
+def _diverged(what: str, step: int, good: _Folder) -> Diverged:
+    checkpoint = None if good is None else checkpoint_path(good)
+    kept = f"{checkpoint} holds the last good state" if checkpoint else "no checkpoint was written before"
+    told = f"{what} of step {step} is not finite; the model is as that step found it, and {kept}"
+    return Diverged(f"{told}: lower peak or lengthen warmup, and train in another folder", step, checkpoint)
+
+
+def _ranks() -> int:
+    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
+
+
+def _rank() -> int:
+    return distributed.get_rank() if _ranks() > 1 else 0
+
+
+def _copy_to_ranks(model: nn.Module) -> None:
+    """Give every process the weights of the first."""
+    if _ranks() > 1:
+        for each in model.state_dict().values():
+            distributed.broadcast(each, 0)
+
+
+def _agreed(stop: bool) -> bool:
+    """Let the first process decide, so that all stop after the same step."""
+    if _ranks() == 1:
+        return stop
+    decision = torch.tensor(int(stop))
+    distributed.broadcast(decision, 0)
+    return bool(decision)
+
+
+def _sum_over_ranks(parameters: list[nn.Parameter], loss: float) -> float:
+    """Replace gradients by their sums over the processes, in one message, and return the sum of the losses."""
+    held = [each.grad for each in parameters if each.grad is not None]
+    flat = torch.cat([each.flatten() for each in held])
+    total = torch.tensor(loss, dtype=torch.float64)
+    distributed.all_reduce(flat)
+    distributed.all_reduce(total)
+    for each, summed in zip(held, flat.split([each.numel() for each in held]), strict=True):
+        each.copy_(summed.view_as(each))
+    return total.item()
