@@ -10,6 +10,7 @@ from gllm_lib.models.config import (
     llama_like,
     parameter_count,
 )
+from gllm_lib.models.export import export_huggingface, load_model, save_model
 from gllm_lib.models.gpt import GPT
 
 __all__ = [
@@ -20,7 +21,10 @@ __all__ = [
     "GPTConfig",
     "Grading",
     "compile_grades",
+    "export_huggingface",
     "gpt2_like",
     "llama_like",
+    "load_model",
     "parameter_count",
+    "save_model",
 ]
