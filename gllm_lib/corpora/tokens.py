@@ -7,6 +7,7 @@ V <= 65536 and uint32 above, and the vocabulary, the bytes of text and the SHA-2
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -110,9 +111,9 @@ def write_tokens(path: str | os.PathLike[str], ids: ArrayLike, vocabulary: int, 
     array = token_ids(ids, vocabulary).astype("<u2" if vocabulary <= 2**16 else "<u4")
     if not array.size:
         raise InputError("ids is empty; give at least one token")
-    facts = {"format": FORMAT, "vocabulary": str(vocabulary), "bytes": str(bytes),
-             "sha256": hashlib.sha256(array.tobytes()).hexdigest()}  # fmt: skip
-    return write_bytes(path, save({"tokens": array}, facts))
+    digest = hashlib.sha256(array.tobytes()).hexdigest()
+    facts = {"bytes": int(bytes), "sha256": digest, "vocabulary": int(vocabulary)}
+    return write_bytes(path, save({"tokens": array}, {FORMAT: json.dumps(facts)}))  # one key: several have no order
 
 
 def open_tokens(path: str | os.PathLike[str], *, verify: bool = True) -> TokenFile:
@@ -123,7 +124,7 @@ def open_tokens(path: str | os.PathLike[str], *, verify: bool = True) -> TokenFi
     source = Path(path)
     try:
         with safe_open(source, "numpy") as opened:
-            facts, names = opened.metadata() or {}, list(opened.keys())
+            told = (opened.metadata() or {}).get(FORMAT)
         with open(source, "rb") as handle:
             start = 8 + int.from_bytes(handle.read(8), "little")
     except SafetensorError as error:
@@ -132,14 +133,15 @@ def open_tokens(path: str | os.PathLike[str], *, verify: bool = True) -> TokenFi
         ) from error
     except OSError as error:
         raise FileError(f"{source} cannot be read: {error.strerror or error}; check the path") from error
-    if facts.get("format") != FORMAT or names != ["tokens"]:
+    if told is None:
         raise FileError(f"{source} is a safetensors file but no token file; give one that write_tokens wrote")
-    vocabulary = int(facts["vocabulary"])
+    facts = json.loads(told)
+    vocabulary = facts["vocabulary"]
     tokens = np.memmap(source, dtype="<u2" if vocabulary <= 2**16 else "<u4", mode="r", offset=start)
     if verify and hashlib.sha256(tokens.data).hexdigest() != facts["sha256"]:
         raise FileError(f"{source} holds other tokens than were written (its SHA-256 differs); write it again")
     note_input(source)
-    return TokenFile(tokens, vocabulary, int(facts["bytes"]), facts["sha256"])
+    return TokenFile(tokens, **facts)
 
 
 def token_ids(ids: ArrayLike, vocabulary: int) -> NDArray[np.int64]:
