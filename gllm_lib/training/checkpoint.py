@@ -61,7 +61,10 @@ def save_checkpoint(
     about = {**run, "evaluations": history.evaluations, "tokens_seen": history.tokens_seen}
     text = json.dumps(about, sort_keys=True, allow_nan=False)
     metadata = {"format": _FORMAT, "about": text, "sha256": _sha256(text, tensors)}
-    return write_bytes(checkpoint_path(folder), save(tensors, metadata))
+    path = write_bytes(checkpoint_path(folder), save(tensors, metadata))
+    for left in path.parent.glob(f"{NAME}.*.tmp"):  # what a writer that was killed has left
+        left.unlink(missing_ok=True)
+    return path
 
 
 def load_checkpoint(

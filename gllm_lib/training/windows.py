@@ -56,7 +56,7 @@ def windows(tokens: ArrayLike, weights: ArrayLike | None, vocabulary: int, conte
     Raises InputTypeError for tokens that are no integers or weights that are no numbers; InputError for a token outside
     the vocabulary, data that holds no window and its next token, and weights of another shape, negative or not finite.
     """
-    ids = as_array("tokens", tokens, "give the token ids, shape (N,)")
+    ids = as_array("tokens", tokens, "give token ids, shape (N,), such as open_tokens(path).tokens")
     if ids.dtype.kind not in "iu":
         raise InputTypeError(f"tokens hold {ids.dtype}; give integers, token ids from 0 to {vocabulary - 1}")
     if ids.ndim != 1 or len(ids) <= context:

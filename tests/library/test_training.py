@@ -1,0 +1,455 @@
+"""The loop: windows, gradients of a batch in parts, updates, stops, refusals, and what is on disk when it is killed."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import save_file
+
+from gllm_lib.checks import FileError, InputError, InputTypeError
+from gllm_lib.corpora.tokens import open_tokens, write_tokens
+from gllm_lib.models.config import GPTConfig, Grading, gpt2_like, llama_like
+from gllm_lib.models.gpt import GPT
+from gllm_lib.training.checkpoint import checkpoint_path
+from gllm_lib.training.loop import Diverged, History, Recipe, gradient, train
+from gllm_lib.training.loss import Penalties
+from gllm_lib.training.windows import windows
+
+V, T = 11, 6
+PLAIN = gpt2_like(V, T, 8, 1, 2)
+GRADED = llama_like(
+    V, T, 8, 2, 2,
+    grading=Grading(heads=(0.0, 0.25, 0.5, 1.0), projection=True, levels=(4, 4), embedding=(1.0, 0.0),
+                    learned=("heads", "embedding")),
+)  # fmt: skip
+TOKENS = np.random.default_rng(0).integers(0, V, 400).astype(np.uint16)
+WEIGHTS = 2.0 ** np.random.default_rng(1).uniform(0, 3, len(TOKENS))
+RECIPE = Recipe(steps=8, batch=4, peak=1e-2, save_every=1, penalties=Penalties(0.3, 0.1, 0.2))
+
+
+def build(config: GPTConfig = PLAIN) -> GPT:
+    return GPT(config, generator=torch.Generator().manual_seed(0))
+
+
+def state(model: GPT) -> dict[str, bytes]:
+    return {name: each.numpy().tobytes() for name, each in model.state_dict().items()}
+
+
+def same(ours: History, theirs: History) -> bool:
+    return (
+        ours.losses.tobytes() == theirs.losses.tobytes()
+        and ours.gradient_norms.tobytes() == theirs.gradient_norms.tobytes()
+        and ours.evaluations == theirs.evaluations
+        and ours.tokens_seen == theirs.tokens_seen
+    )
+
+
+def stop_at(step: int):
+    return lambda history: len(history.losses) >= step
+
+
+# windows
+
+
+@given(seed=st.integers(0, 2**63 - 1), step=st.integers(0, 2**40), count=st.integers(T + 1, 50))
+def test_windows_are_a_function_of_seed_and_step_and_lie_in_the_data(seed: int, step: int, count: int) -> None:
+    data = windows(TOKENS[:count], None, V, T)
+    starts = data.starts(seed, step, 5)
+    assert (starts == data.starts(seed, step, 5)).all()
+    assert ((starts >= 0) & (starts + T + 1 <= count)).all()
+
+
+def test_steps_and_seeds_draw_different_windows_and_reach_both_ends() -> None:
+    data = windows(TOKENS[: T + 3], None, V, T)
+    assert set(data.starts(0, 0, 200)) == {0, 1, 2}
+    wide = windows(TOKENS, None, V, T)
+    draws = [tuple(wide.starts(seed, step, 20)) for seed in range(5) for step in range(5)]
+    assert len(set(draws)) == 25
+
+
+@pytest.mark.parametrize("weights", [WEIGHTS, WEIGHTS[:V]])
+def test_each_target_carries_the_weight_of_its_position_or_of_its_type(weights: np.ndarray) -> None:
+    starts = np.array([0, 17, len(TOKENS) - T - 1])
+    inputs, targets, found = windows(TOKENS, weights, V, T).read(starts, torch.float64)
+    assert found is not None
+    for row, start in enumerate(starts):
+        for t in range(T):
+            assert inputs[row, t] == TOKENS[start + t]
+            assert targets[row, t] == TOKENS[start + t + 1]
+            index = start + t + 1 if len(weights) == len(TOKENS) else TOKENS[start + t + 1]
+            assert found[row, t] == weights[index]
+
+
+def test_a_memory_map_trains_as_the_array_does(tmp_path: Path) -> None:
+    mapped = open_tokens(write_tokens(tmp_path / "tokens", TOKENS, V)).tokens
+    recipe = Recipe(steps=2, batch=4)
+    assert same(train(build(), mapped, recipe), train(build(), TOKENS.astype(np.int64), recipe))
+    ours, theirs = windows(mapped, None, V, T), windows(TOKENS.tolist(), None, V, T)
+    assert ours.fingerprint() == theirs.fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "weights", "error", "told"),
+    [
+        ([0, 1, 2, V, 4, 5, 6, 7], None, InputError, rf"tokens\[3\] is {V}; .* 0 to {V - 1}"),
+        ([0, 1, 2, -1, 4, 5, 6, 7], None, InputError, r"tokens\[3\] is -1"),
+        (TOKENS[:T], None, InputError, rf"at least {T + 1}"),
+        (TOKENS.reshape(2, -1), None, InputError, "flat"),
+        (TOKENS.astype(float), None, InputTypeError, "float64; give integers"),
+        ([True] * 20, None, InputTypeError, "bool"),
+        (None, None, InputTypeError, "give token ids"),
+        (TOKENS, np.ones(7), InputError, rf"shape \(7,\); .*\({V},\).*\(400,\)"),
+        (TOKENS, [np.nan] + [1.0] * (V - 1), InputError, r"weights\[0\] is nan"),
+        (TOKENS, [1.0] * (V - 1) + [-1.0], InputError, r"weights\[10\] is -1"),
+        (TOKENS, ["1"] * V, InputTypeError, "weights hold"),
+        (TOKENS[:V], np.ones(V), InputError, "could be of either"),
+    ],
+)
+def test_data_that_no_run_can_use_is_refused(tokens: Any, weights: Any, error: type, told: str) -> None:
+    model = build()
+    before = state(model)
+    with pytest.raises(error, match=told):
+        train(model, tokens, RECIPE, weights=weights)
+    assert state(model) == before
+
+
+# one step
+
+
+def by_hand(model: GPT, recipe: Recipe, weights: np.ndarray | None) -> dict[str, torch.Tensor]:
+    """Gradient of the mean of weight x loss over all windows of step 0, in one piece, with the penalties."""
+    starts = windows(TOKENS, None, V, T).starts(recipe.seed, 0, recipe.batch)
+    positions = starts[:, None] + np.arange(T + 1)
+    tokens = torch.from_numpy(TOKENS[positions].astype(np.int64))
+    terms = -torch.log_softmax(model(tokens[:, :-1]), -1).gather(-1, tokens[:, 1:, None])[..., 0]
+    if weights is not None:
+        terms = terms * torch.from_numpy(weights[positions[:, 1:]])
+    total = terms.sum() / (recipe.batch * T)
+    for name, each in model.named_parameters():
+        if name in ("grading.heads", "grading.embedding"):
+            total = total + recipe.penalties.magnitude * (each**2).sum()
+        if name == "grading.projection":
+            total = total + recipe.penalties.orthogonality * (torch.eye(8) - each @ each.T).square().sum()
+        if name == "grading.heads":
+            total = total - recipe.penalties.diversity * (each[:, 0] - each[:, 1]).square().sum()
+    names, parameters = zip(*model.named_parameters(), strict=True)
+    return dict(zip(names, torch.autograd.grad(total, parameters), strict=True))
+
+
+@pytest.mark.parametrize("accumulate", [1, 2, 4])
+@pytest.mark.parametrize("weights", [None, WEIGHTS])
+@pytest.mark.parametrize("config", [PLAIN, GRADED])
+def test_parts_sum_to_the_gradient_of_the_batch(config: GPTConfig, weights: Any, accumulate: int) -> None:
+    model = build(config).double()
+    recipe = Recipe(steps=1, batch=8, accumulate=accumulate, penalties=RECIPE.penalties)
+    expected = by_hand(model, recipe, weights)
+    _, norm = gradient(model, windows(TOKENS, weights, V, T), recipe, 0)
+    # an entry adds terms of B T positions, each behind some 20 sums over at most V or 4 D numbers, in two orders;
+    # the terms are below 100 times the norm here, weights up to 8 included
+    bound = 8 * T * 20 * 32 * np.finfo(float).eps * 100 * norm
+    assert bound < 1e-6 * norm
+    for name, each in model.named_parameters():
+        assert each.grad is not None
+        assert (each.grad - expected[name]).abs().max() < bound, name
+    total = sum(float(each.square().sum()) for each in expected.values())
+    assert norm == pytest.approx(total**0.5, rel=1e-9)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1000.0])
+def test_the_gradient_is_clipped_to_a_constant_norm_whatever_the_weights(scale: float) -> None:
+    # epsilon far above every gradient makes the step of Adam peak x gradient / epsilon, to 1 part in 1e8
+    recipe = Recipe(steps=1, batch=4, peak=1e8, floor=0, decay=0, epsilon=1e8, betas=(0.0, 0.0), gradient_clip=0.01)
+    model = build().double()
+    before = torch.nn.utils.parameters_to_vector(model.parameters()).detach().clone()
+    history = train(model, TOKENS, recipe, weights=scale * WEIGHTS)
+    moved = torch.nn.utils.parameters_to_vector(model.parameters()).detach() - before
+    assert history.gradient_norms[0] > 0.01
+    assert moved.norm().item() == pytest.approx(0.01, rel=1e-6)
+    unclipped = Recipe(**{**vars(recipe), "gradient_clip": 0.0})
+    model = build().double()
+    train(model, TOKENS, unclipped, weights=scale * WEIGHTS)
+    moved = torch.nn.utils.parameters_to_vector(model.parameters()).detach() - before
+    assert moved.norm().item() == pytest.approx(history.gradient_norms[0], rel=1e-4)
+
+
+def test_learned_grades_stay_in_the_clip_and_reach_it() -> None:
+    seen = []
+    model = build(GRADED)
+    repel = Penalties(diversity=50.0, allow_unbounded=True)
+    recipe = Recipe(steps=30, batch=4, peak=0.1, penalties=repel, gradient_clip=0.0)
+    train(model, TOKENS, recipe, evaluate=lambda m: seen.append(m.grades()["heads"].clone()), evaluate_every=1)
+    assert all((each >= 0).all() and (each <= 1).all() for each in seen)
+    assert (seen[-1] == 1).any()
+    assert (seen[-1] == 0).any()
+
+
+def test_heads_that_nothing_holds_are_refused() -> None:
+    recipe = Recipe(steps=1, batch=1, penalties=Penalties(magnitude=1.0, diversity=1.0))
+    with pytest.raises(InputError, match="does not hold 2 heads"):
+        train(build(GRADED), TOKENS, recipe)
+    train(build(PLAIN), TOKENS, recipe)  # no head is graded, so none repels
+
+
+# a run
+
+
+def test_a_cycle_is_learnt_and_the_history_says_so() -> None:
+    cycle = np.arange(300) % V
+    asked: list[float] = []
+
+    def evaluate(model: GPT) -> dict[str, float]:
+        asked.append(torch.get_num_threads())
+        return {"threads": torch.get_num_threads()}
+
+    threads = torch.get_num_threads()
+    recipe = Recipe(steps=80, batch=8, peak=2e-2)
+    history = train(build(), cycle, recipe, evaluate=evaluate, evaluate_every=25)
+    assert history.losses.shape == history.gradient_norms.shape == (80,)
+    assert abs(history.losses[0] - np.log(V)) < 0.1  # initial logits have deviation 0.02 sqrt(8)
+    assert history.losses[-1] < np.log(V) / 2
+    assert history.evaluations == tuple((step, {"threads": 1}) for step in (25, 50, 75, 80))
+    assert history.tokens_seen == 80 * 8 * T
+    assert torch.get_num_threads() == threads
+
+
+def test_it_stops_when_told_and_stays_stopped(tmp_path: Path) -> None:
+    ours = build()
+    history = train(ours, TOKENS, RECIPE, until=stop_at(3), folder=tmp_path, evaluate=lambda m: 1.5)
+    assert len(history.losses) == 3
+    assert history.evaluations == ((3, 1.5),)
+    again = build()
+    assert same(train(again, TOKENS, RECIPE, until=stop_at(3), folder=tmp_path, evaluate=lambda m: 1.5), history)
+    assert state(again) == state(ours)
+
+
+def test_the_bar_is_off_unless_asked_for(capfd: pytest.CaptureFixture[str]) -> None:
+    train(build(), TOKENS, RECIPE)
+    assert capfd.readouterr() == ("", "")
+    train(build(), TOKENS, RECIPE, progress=True)
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "8/8" in err
+
+
+@pytest.mark.parametrize("value", [torch.zeros(1), object()])
+def test_an_evaluation_is_a_number(value: Any) -> None:
+    with pytest.raises(InputTypeError, match="return a number"):
+        train(build(), TOKENS, RECIPE, evaluate=lambda m: value)
+    with pytest.raises(InputError, match="evaluate_every is -1"):
+        train(build(), TOKENS, RECIPE, evaluate_every=-1)
+
+
+# on disk
+
+
+@pytest.mark.parametrize("config", [PLAIN, GRADED])
+def test_a_run_stopped_after_any_step_ends_as_one_that_was_not(config: GPTConfig, tmp_path: Path) -> None:
+    whole = build(config)
+    history = train(whole, TOKENS, RECIPE, weights=WEIGHTS)
+    assert same(train(again := build(config), TOKENS, RECIPE, weights=WEIGHTS), history)
+    assert state(again) == state(whole)
+    for step in range(1, RECIPE.steps):
+        train(build(config), TOKENS, RECIPE, weights=WEIGHTS, folder=tmp_path / str(step), until=stop_at(step))
+        resumed = build(config)
+        assert same(train(resumed, TOKENS, RECIPE, weights=WEIGHTS, folder=tmp_path / str(step)), history)
+        assert state(resumed) == state(whole)
+        assert [each.name for each in (tmp_path / str(step)).iterdir()] == ["checkpoint.safetensors"]
+
+
+KILLED = """
+import os, signal, sys
+import numpy as np
+from gllm_lib import checks
+from gllm_lib.training.loop import train
+from tests.library.test_training import GRADED, RECIPE, TOKENS, WEIGHTS, build
+
+folder, moment, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+calls = 0
+
+def die(*arguments):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def replace(source, target, to=os.replace):
+    global calls
+    calls += 1
+    die() if calls == count else to(source, target)
+
+def fdopen(descriptor, mode, opening=os.fdopen):
+    global calls
+    calls += 1
+    handle = opening(descriptor, mode)
+    if calls < count:
+        return handle
+    half = type("Half", (), {"__enter__": lambda self: self, "__exit__": die})()
+    half.write = lambda data: (handle.write(data[: len(data) // 2]), handle.flush())
+    return half
+
+if moment == "writing":
+    checks.os.fdopen = fdopen
+if moment == "renaming":
+    checks.os.replace = replace
+
+def tell(model):
+    print("evaluated", flush=True)
+    if moment == "waiting":
+        sys.stdin.read()
+    return 0.0
+
+train(build(GRADED), TOKENS, RECIPE, weights=WEIGHTS, folder=folder, evaluate=tell, evaluate_every=5)
+"""
+
+
+def test_a_run_killed_while_writing_renaming_and_computing_ends_as_one_that_was_not(tmp_path: Path, root: Path) -> None:
+    def start(moment: str, count: int) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", KILLED, str(tmp_path), moment, str(count)]
+        return subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    with start("writing", 3) as child:
+        child.communicate()
+    assert child.returncode == -signal.SIGKILL
+    left = sorted(each.name for each in tmp_path.iterdir())
+    assert left[0] == "checkpoint.safetensors"
+    assert left[1].endswith(".tmp")
+    assert 2 * (tmp_path / left[1]).stat().st_size < 1.1 * (tmp_path / left[0]).stat().st_size  # half a file
+    with start("renaming", 2) as child:
+        child.communicate()
+    assert child.returncode == -signal.SIGKILL
+    with start("waiting", 5) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"evaluated\n"
+        child.kill()
+    assert child.returncode == -signal.SIGKILL
+    asked: dict[str, Any] = {"weights": WEIGHTS, "evaluate": lambda m: 0.0, "evaluate_every": 5}
+    whole, resumed = build(GRADED), build(GRADED)
+    history = train(whole, TOKENS, RECIPE, **asked)
+    taken: list[int] = []
+
+    def watch(seen: History) -> bool:
+        taken.append(len(seen.losses))
+        return False
+
+    again = train(resumed, TOKENS, RECIPE, folder=tmp_path, until=watch, **asked)
+    assert taken[0] == 4  # the fifth was evaluated and not yet written
+    assert same(again, history)
+    assert state(resumed) == state(whole)
+    assert [each.name for each in tmp_path.iterdir()] == ["checkpoint.safetensors"]
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A checkpoint of PLAIN with weights per position, after three steps."""
+    folder = tmp_path_factory.mktemp("kept")
+    train(build(), TOKENS, RECIPE, weights=WEIGHTS, folder=folder, until=stop_at(3))
+    return checkpoint_path(folder).read_bytes()
+
+
+def changed(recipe: Recipe = RECIPE, **changes: Any) -> Recipe:
+    return Recipe(**{**vars(recipe), **changes})
+
+
+@pytest.mark.parametrize(
+    ("config", "tokens", "recipe", "weights", "told"),
+    [
+        (gpt2_like(V, T, 8, 1, 4), TOKENS, RECIPE, WEIGHTS, r"config\.heads is 2, here it is 4"),
+        (gpt2_like(V, T, 8, 1, 2, grading=Grading()), TOKENS, RECIPE, WEIGHTS, r"config\.grading is None"),
+        (PLAIN, TOKENS, changed(peak=0.02), WEIGHTS, r"recipe\.peak is 0\.01, here it is 0\.02"),
+        (PLAIN, TOKENS, changed(betas=(0.9, 0.99)), WEIGHTS, r"recipe\.betas"),
+        (PLAIN, TOKENS, changed(penalties=Penalties(0.5)), WEIGHTS, r"recipe\.penalties\.diversity is 0\.2"),
+        (PLAIN, TOKENS[::-1], RECIPE, WEIGHTS, r"data\.sha256"),
+        (PLAIN, TOKENS[:-1], RECIPE, WEIGHTS[:-1], r"data\.sha256"),
+        (PLAIN, TOKENS, RECIPE, None, r"data\.weights"),
+        (PLAIN, TOKENS, RECIPE, WEIGHTS[::-1], r"data\.weights"),
+    ],
+)
+def test_a_checkpoint_of_another_run_is_refused(config, tokens, recipe, weights, told, kept, tmp_path) -> None:
+    checkpoint_path(tmp_path).write_bytes(kept)
+    model = build(config)
+    before = state(model)
+    with pytest.raises(InputError, match=f"another run: there {told}"):
+        train(model, tokens, recipe, weights=weights, folder=tmp_path)
+    assert state(model) == before
+    assert checkpoint_path(tmp_path).read_bytes() == kept
+
+
+def test_how_often_it_is_written_is_not_part_of_a_run(kept: bytes, tmp_path: Path) -> None:
+    checkpoint_path(tmp_path).write_bytes(kept)
+    assert len(train(build(), TOKENS, changed(save_every=2), weights=WEIGHTS, folder=tmp_path).losses) == RECIPE.steps
+
+
+def test_a_model_of_the_config_in_another_type_is_refused(kept: bytes, tmp_path: Path) -> None:
+    checkpoint_path(tmp_path).write_bytes(kept)
+    with pytest.raises(InputError, match="another model of this config"):
+        train(build().double(), TOKENS, RECIPE, weights=WEIGHTS, folder=tmp_path)
+
+
+@settings(max_examples=25)
+@given(share=st.floats(0, 1, exclude_max=True))
+def test_a_file_cut_off_anywhere_is_refused(
+    share: float, kept: bytes, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("cut")
+    checkpoint_path(folder).write_bytes(kept[: int(share * len(kept))])
+    model = build()
+    before = state(model)
+    with pytest.raises(FileError, match="cut off or no safetensors file"):
+        train(model, TOKENS, RECIPE, weights=WEIGHTS, folder=folder)
+    assert state(model) == before
+
+
+@pytest.mark.parametrize("place", [0.5, 0.99])
+def test_a_file_with_a_wrong_bit_is_refused(place: float, kept: bytes, tmp_path: Path) -> None:
+    broken = bytearray(kept)
+    broken[int(place * len(kept))] ^= 1
+    checkpoint_path(tmp_path).write_bytes(broken)
+    with pytest.raises(FileError, match=r"checkpoint\.safetensors .*delete it to start afresh"):
+        train(build(), TOKENS, RECIPE, weights=WEIGHTS, folder=tmp_path)
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    save_file({"weight": np.zeros(3)}, checkpoint_path(tmp_path), {"format": "pt"})
+    with pytest.raises(FileError, match="no checkpoint of this loop but 'pt'"):
+        train(build(), TOKENS, RECIPE, folder=tmp_path)
+
+
+# divergence
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_leaves_the_last_good_checkpoint(tmp_path: Path) -> None:
+    def poison(model: GPT) -> float:
+        with torch.no_grad():
+            model.norm.weight[0] = np.nan
+        return 0.0
+
+    every = changed(save_every=2)
+    model = build()
+    with pytest.raises(Diverged, match=r"the loss of step 5 is not finite.*checkpoint\.safetensors holds") as caught:
+        train(model, TOKENS, every, folder=tmp_path, evaluate=poison, evaluate_every=5)
+    assert (caught.value.step, caught.value.checkpoint) == (5, checkpoint_path(tmp_path))
+    whole, resumed = build(), build()
+    history = train(whole, TOKENS, every)
+    assert same(train(resumed, TOKENS, every, folder=tmp_path), history)
+    assert state(resumed) == state(whole)
+
+
+def test_a_checkpoint_waits_for_the_loss_after_it(tmp_path: Path) -> None:
+    with pytest.raises(Diverged, match=r"the loss of step 1 .*no checkpoint was written") as caught:
+        train(build(), TOKENS, changed(peak=1e30), folder=tmp_path)
+    assert (caught.value.step, caught.value.checkpoint) == (1, None)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(Diverged, match="step 1"):  # also where it would be the last one
+        train(build(), TOKENS, changed(peak=1e30, steps=1), folder=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_evaluation_that_is_not_finite_stops_the_run() -> None:
+    with pytest.raises(Diverged, match="the evaluation of step 2"):
+        train(build(), TOKENS, RECIPE, evaluate=lambda m: np.nan, evaluate_every=2)
