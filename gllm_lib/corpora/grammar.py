@@ -247,7 +247,7 @@ class LevelTree:
             raise InputError(f"ancestors has shape {array.shape}; give {len(self.weights)} symbols a token, root first")
         table = self._contrasts()[token_array("ancestors", array, self.symbols, array.ndim)]  # (..., L, m - 1)
         rho = np.array(self.agreement, dtype=np.float64)[:, None]
-        table[..., 1:, :] -= rho * table[..., :-1, :].copy()
+        table[..., 1:, :] -= rho * table[..., :-1, :]  # the product is made before the difference
         return (table * np.array(self.amplitudes, dtype=np.float64)[:, None]).reshape(*array.shape[:-1], -1)
 
     def sample(self, n_sentences: int, rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:

@@ -29,7 +29,7 @@ class Größe(object):
                     for x in self.ä(y) if not x}
         z = f"{x + 1} and {y}" "b"
 
-for a, b in p: pass
+for ö, b in p: b = a + ö
 '''
 
 
@@ -134,13 +134,14 @@ def test_the_split_is_by_file_and_nothing_held_out_is_learnt(few):
     assert np.array_equal(held.depth[held.arcs], few.depth[few.arcs[few.document[few.arcs[:, 0]] == FEW.index(name)]])
 
 
-def test_windows_keep_the_arcs_that_stay_inside(few):
-    ids, depth, arcs = few.windows(64)
-    assert ids.shape == depth.shape == (len(few) // 64, 64)
+@pytest.mark.parametrize("length", [64, 1000, 9000])
+def test_windows_keep_the_arcs_that_stay_inside(few, length):
+    ids, depth, arcs = few.windows(length)
+    assert ids.shape == depth.shape == (len(few) // length, length)
     assert np.array_equal(ids.ravel(), few.ids[: ids.size])
     assert np.array_equal(depth.ravel(), few.depth[: ids.size])
-    flat = {(64 * b + i, 64 * b + j) for b, i, j in arcs.tolist()}
-    assert flat == {(i, j) for i, j in few.arcs.tolist() if i // 64 == j // 64 and i < ids.size}
+    flat = {(length * b + i, length * b + j) for b, i, j in arcs.tolist()}
+    assert flat == {(i, j) for i, j in few.arcs.tolist() if i // length == j // length and i < ids.size}
     assert 0 < len(flat) < len(few.arcs)
 
 
