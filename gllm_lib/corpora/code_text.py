@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from gllm_lib.checks import FileError, InputError, read_text, sha256
-from gllm_lib.corpora.code import recorded_files
+from gllm_lib.checks import FileError, InputError, note_input, read_text, sha256
+from gllm_lib.corpora.code import RECORD, recorded_files
 from gllm_lib.corpora.code_tokens import Source, parse_source
 from gllm_lib.corpora.tokens import piece_bytes, train_bpe
 
@@ -113,6 +113,7 @@ def library_text(
     if not isinstance(held_out, float) or not 0 < held_out < 1:
         raise InputError(f"held_out is {held_out!r:.40}; give the share of the files to hold out, such as 0.1")
     record = recorded_files()
+    note_input(RECORD)
     folder = Path(sysconfig.get_path("stdlib") if root is None else root)
     wanted = list(record if files is None else files)
     names = [name for name in wanted if (folder / name).is_file()]

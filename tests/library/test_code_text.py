@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gllm_lib.checks import FileError, InputError
+from gllm_lib.checks import FileError, InputError, sha256
+from gllm_lib.corpora.code import recorded_files
 from gllm_lib.corpora.code_text import LAYOUT, align_pieces, library_text
 from gllm_lib.corpora.code_tokens import PLACED, parse_source
 from gllm_lib.corpora.tokens import decode_text, encode_text, train_bpe
@@ -146,11 +147,13 @@ def test_windows_keep_the_arcs_that_stay_inside(few, length):
 
 
 def test_the_whole_library_is_the_recorded_one_or_says_so(tmp_path):
-    whole = library_text()
+    whole, library = library_text(), Path(sysconfig.get_path("stdlib"))
+    same = [(library / name).is_file() and sha256(library / name) == told for name, told in recorded_files().items()]
+    assert whole.matches_record == all(same)
     assert len(whole) > 100_000
     assert set(whole.split()[1].document_names) <= set(whole.document_names)
     for name in FEW[:2]:
-        (tmp_path / name).write_bytes((Path(sysconfig.get_path("stdlib")) / name).read_bytes() + b"\n")
+        (tmp_path / name).write_bytes((library / name).read_bytes() + b"\n")
     changed = library_text(300, FEW[:2], root=tmp_path)
     assert not changed.matches_record
     assert decode_text(changed.tokenizer, encode_text(changed.tokenizer, SAMPLE)) == SAMPLE
