@@ -1,4 +1,4 @@
-"""One decoder-only transformer, plain or graded, and the plain model that a graded one compiles to."""
+"""One decoder-only transformer, plain or graded, the plain model that a graded one compiles to, and its files."""
 
 from gllm_lib.models.compile import CompileError, compile_grades
 from gllm_lib.models.config import (

@@ -47,10 +47,11 @@ def compile_grades(model: GPT, *, tilt: Literal["keep", "drop"] = "keep", untie:
     if grading is not None:
         _check_finite(grading)
         _fold_embedding(state, grading, config)
-        for i, block in enumerate(model.blocks):
-            _fold_heads(state, grading, model.config, i)
-            if isinstance(block.ffn, LevelFeedForward):
-                _fold_levels(state, f"blocks.{i}.ffn", block.ffn, grading.projection)
+        for layer in range(config.layers):
+            _fold_heads(state, grading, model.config, layer)
+    for layer, block in enumerate(model.blocks):
+        if isinstance(block.ffn, LevelFeedForward):
+            _fold_levels(state, f"blocks.{layer}.ffn", block.ffn, None if grading is None else grading.projection)
     twin = GPT(config, generator=torch.Generator()).to(model.embedding.weight)
     twin.load_state_dict(state)
     return twin.train(model.training)

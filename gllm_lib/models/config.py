@@ -6,8 +6,9 @@ D width, H heads, K = D/H head width, L levels, V vocabulary, T context
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from itertools import accumulate, pairwise
 from numbers import Integral
 from typing import Any, Literal, get_args
 
@@ -20,7 +21,7 @@ Position = Literal["learned", "sinusoidal", "rotary"]
 FeedForwardKind = Literal["gelu", "relu", "swiglu", "geglu", "levels"]
 Part = Literal["heads", "embedding", "output"]
 GATED = ("swiglu", "geglu", "levels")
-CLIP_SLACK = 1e-9  # relative: base**q of a grade written as log(clip)/log(base) is off by a few units of 1e-16
+CLIP_SLACK = 1e-6  # relative: a grade at the clip, held in float32, is off by a few units of 1e-7
 
 
 def _set(target: Any, name: str, value: Any) -> None:
@@ -29,6 +30,12 @@ def _set(target: Any, name: str, value: Any) -> None:
 
 def _nested(value: Any) -> Any:
     return tuple(map(_nested, value)) if isinstance(value, list) else value
+
+
+def _listed(name: str, value: Any) -> tuple[Any, ...]:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise InputTypeError(f"{name} is {value!r:.40}; give a tuple, such as ({value!r:.40},)")
+    return tuple(value)
 
 
 def _count(name: str, value: Any) -> int:
@@ -52,6 +59,8 @@ def _flag(name: str, value: Any) -> None:
 
 
 def _build(kind: Any, values: Mapping[str, Any]) -> Any:
+    if not isinstance(values, Mapping):
+        raise InputTypeError(f"{kind.__name__} is made from a mapping of its fields, not from {values!r:.40}")
     known = {field.name for field in fields(kind)}
     unknown = sorted(set(values) - known)
     if unknown:
@@ -90,12 +99,12 @@ class Grading:
         _real("clip", self.clip, 1.0, strict=False)
         if self.kappa is not None:
             _real("kappa", self.kappa, 0.0, strict=True)
-        _set(self, "levels", tuple(_count("levels", width) for width in self.levels))
+        _set(self, "levels", tuple(_count("levels", width) for width in _listed("levels", self.levels)))
         for part in get_args(Part):
             _set(self, part, None if getattr(self, part) is None else self._grades(part))
         for name in ("after_rotary", "projection", "position"):
             _flag(name, getattr(self, name))
-        _set(self, "learned", tuple(self.learned))
+        _set(self, "learned", _listed("learned", self.learned))
         for part in self.learned:
             if part not in get_args(Part):
                 raise InputError(f"learned names {part!r}; choose from {', '.join(get_args(Part))}")
@@ -212,10 +221,8 @@ class GPTConfig:
     @property
     def level_hidden(self) -> tuple[int, ...]:
         """The share of each level in the hidden width, in proportion to its own width."""
-        ends = [
-            self.hidden_width * sum(self.level_widths[: i + 1]) // self.width for i in range(len(self.level_widths))
-        ]
-        return tuple(end - start for start, end in zip([0, *ends], ends, strict=False))
+        ends = [0, *(self.hidden_width * end // self.width for end in accumulate(self.level_widths))]
+        return tuple(end - start for start, end in pairwise(ends))
 
     def uniform(self) -> GPTConfig:
         """Return the plain model of this size: no grading, and one GeGLU in place of those of the levels."""
@@ -229,8 +236,9 @@ class GPTConfig:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> GPTConfig:
         """Return the configuration that `to_dict` wrote; raises InputError for a missing or an unknown field."""
-        grading = values.get("grading")
-        return _build(cls, {**values, "grading": None if grading is None else _build(Grading, grading)})
+        if isinstance(values, Mapping) and isinstance(values.get("grading"), Mapping):
+            values = {**values, "grading": _build(Grading, values["grading"])}
+        return _build(cls, values)
 
 
 def gpt2_like(vocabulary: int, context: int, width: int, layers: int, heads: int, **changes: Any) -> GPTConfig:

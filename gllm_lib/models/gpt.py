@@ -108,8 +108,8 @@ class GPT(nn.Module):
     def hidden(self, tokens_BT: Int[Tensor, "B T"], layer: int | None = None) -> Float[Tensor, "B T D"]:
         """Return the states after the last norm, or the residual stream after `layer` blocks (0: the embeddings)."""
         blocks = self.config.layers if layer is None else layer
-        if not 0 <= blocks <= self.config.layers:
-            raise InputError(f"layer is {layer}; give 0 (the embeddings) to {self.config.layers}, or None")
+        if not isinstance(blocks, int) or not 0 <= blocks <= self.config.layers:
+            raise InputError(f"layer is {layer!r}; give 0 (the embeddings) to {self.config.layers}, or None")
         x_BTD = self._embed(tokens_BT)
         for block, inputs in zip(self.blocks[:blocks], self._inputs(tokens_BT.shape[1]), strict=False):
             x_BTD = block(x_BTD, *inputs)
@@ -150,8 +150,7 @@ class GPT(nn.Module):
         self.grading.projection.copy_(matrix)
 
     def _embed(self, tokens_BT: Tensor) -> Tensor:
-        _check_tokens(tokens_BT, self.config)
-        x_BTD = self.embedding(tokens_BT)
+        x_BTD = self.embedding(_checked(tokens_BT, self.config))
         metric = None if self.grading is None else self.grading.metric()
         if metric is not None:
             x_BTD = x_BTD * metric if metric.ndim == 1 else x_BTD @ metric
@@ -186,7 +185,8 @@ def _norm(config: GPTConfig) -> nn.Module:
     return nn.LayerNorm(config.width, eps=config.epsilon, bias=config.bias)
 
 
-def _check_tokens(tokens: Any, config: GPTConfig) -> None:
+def _checked(tokens: Any, config: GPTConfig) -> Tensor:
+    """Return the tokens as the embedding takes them; raises InputError or InputTypeError for any it does not know."""
     if not isinstance(tokens, Tensor) or tokens.is_floating_point() or tokens.dtype == torch.bool:
         kind = tokens.dtype if isinstance(tokens, Tensor) else type(tokens).__name__
         raise InputTypeError(f"tokens are {kind}; give a tensor of integers, shape (batch, positions)")
@@ -197,11 +197,13 @@ def _check_tokens(tokens: Any, config: GPTConfig) -> None:
             f"a sequence of {tokens.shape[1]} tokens exceeds the context of {config.context}; "
             "cut it, or build a model with a longer context"
         )
+    tokens = tokens if tokens.dtype in (torch.int32, torch.int64) else tokens.long()
     if tokens.is_meta:
-        return
+        return tokens
     least, most = (int(end) for end in tokens.aminmax())
     if least < 0 or most >= config.vocabulary:
         raise InputError(
             f"token {least if least < 0 else most} is out of range; the vocabulary has the tokens "
             f"0 to {config.vocabulary - 1}: encode the text with the tokenizer of this model"
         )
+    return tokens
