@@ -1,4 +1,7 @@
-"""The training loop: the same bytes on every run, from any checkpoint, and on several processes as on one.
+"""The training loop: the same bytes on every run, from any checkpoint, and on two processes as on one.
+
+`torchrun --nproc-per-node 2 script.py` runs it on two processes where the script first calls
+`torch.distributed.init_process_group("gloo")`. Sums over more than two processes may round in another order.
 
 Shapes: B windows, T positions, V vocabulary, N tokens of the data.
 """
@@ -65,12 +68,13 @@ def train(
 ) -> History:
     """Train `model` in place on windows of `tokens` (N,) and return what was measured; runs on one thread.
 
-    `weights` are base**q per type (V,) or per position (N,), and go to the targets. `evaluate(model)`, a number or a
-    dict of numbers, is asked every `evaluate_every` steps and at the end; training stops once `until(history)` holds.
-    With a `folder`, a call that was killed goes on, bit for bit, from where its last checkpoint was written. In a
-    process group of torch.distributed each process takes its share of the micro-batches, of which there are at least as
-    many as processes, and the first one writes. Raises InputError or InputTypeError for data, recipe or checkpoint that
-    do not fit, FileError for a broken checkpoint, and Diverged for a loss that is not finite.
+    `weights` are base**q per type (V,) or per position (N,), and go to the targets; a weight w(y) of a text is a factor
+    of those of its positions. `evaluate(model)`, a number or a dict of numbers, is asked every `evaluate_every` steps
+    and at the end; training stops once `until(history)` holds. With a `folder`, a call that was killed goes on, bit for
+    bit, from its last checkpoint. In a process group of torch.distributed each process takes its share of the
+    micro-batches, of which there are at least as many as processes, and the first one writes. Raises InputError or
+    InputTypeError for data, recipe or checkpoint that do not fit, FileError for a broken checkpoint, and Diverged for a
+    loss that is not finite.
     """
     config = model.config
     data = windows(tokens, weights, config.vocabulary, config.context)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from numbers import Integral
 
 import torch
 from torch import nn
@@ -41,9 +42,10 @@ class Recipe:
     def __post_init__(self) -> None:
         for name, least in _COUNTS.items():
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int):
+            if isinstance(value, bool) or not isinstance(value, Integral):
                 raise InputTypeError(f"{name} is {value!r}; give a whole number")
-            if not least <= value < 2**63:
+            object.__setattr__(self, name, int(value))
+            if not least <= int(value) < 2**63:
                 raise InputError(f"{name} is {value}; give a whole number from {least}")
         for name in _RATES:
             value = getattr(self, name)

@@ -125,15 +125,15 @@ def test_data_that_no_run_can_use_is_refused(tokens: Any, weights: Any, error: t
 # one step
 
 
-def by_hand(model: GPT, recipe: Recipe, weights: np.ndarray | None) -> dict[str, torch.Tensor]:
-    """Gradient of the mean of weight x loss over all windows of step 0, in one piece, with the penalties."""
+def by_hand(model: GPT, recipe: Recipe, weights: np.ndarray | None) -> tuple[float, dict[str, torch.Tensor]]:
+    """Value, and gradient with the penalties, of the mean of weight x loss over all windows of step 0, in one piece."""
     starts = windows(TOKENS, None, V, T).starts(recipe.seed, 0, recipe.batch)
     positions = starts[:, None] + np.arange(T + 1)
     tokens = torch.from_numpy(TOKENS[positions].astype(np.int64))
     terms = -torch.log_softmax(model(tokens[:, :-1]), -1).gather(-1, tokens[:, 1:, None])[..., 0]
     if weights is not None:
         terms = terms * torch.from_numpy(weights[positions[:, 1:]])
-    total = terms.sum() / (recipe.batch * T)
+    loss = total = terms.sum() / (recipe.batch * T)
     for name, each in model.named_parameters():
         if name in ("grading.heads", "grading.embedding"):
             total = total + recipe.penalties.magnitude * (each**2).sum()
@@ -142,7 +142,7 @@ def by_hand(model: GPT, recipe: Recipe, weights: np.ndarray | None) -> dict[str,
         if name == "grading.heads":
             total = total - recipe.penalties.diversity * (each[:, 0] - each[:, 1]).square().sum()
     names, parameters = zip(*model.named_parameters(), strict=True)
-    return dict(zip(names, torch.autograd.grad(total, parameters), strict=True))
+    return loss.item(), dict(zip(names, torch.autograd.grad(total, parameters), strict=True))
 
 
 @pytest.mark.parametrize("accumulate", [1, 2, 4])
@@ -151,8 +151,8 @@ def by_hand(model: GPT, recipe: Recipe, weights: np.ndarray | None) -> dict[str,
 def test_parts_sum_to_the_gradient_of_the_batch(config: GPTConfig, weights: Any, accumulate: int) -> None:
     model = build(config).double()
     recipe = Recipe(steps=1, batch=8, accumulate=accumulate, penalties=RECIPE.penalties)
-    expected = by_hand(model, recipe, weights)
-    _, norm = gradient(model, windows(TOKENS, weights, V, T), recipe, 0)
+    value, expected = by_hand(model, recipe, weights)
+    loss, norm = gradient(model, windows(TOKENS, weights, V, T), recipe, 0)
     # an entry adds terms of B T positions, each behind some 20 sums over at most V or 4 D numbers, in two orders;
     # the terms are below 100 times the norm here, weights up to 8 included
     bound = 8 * T * 20 * 32 * np.finfo(float).eps * 100 * norm
@@ -162,6 +162,7 @@ def test_parts_sum_to_the_gradient_of_the_batch(config: GPTConfig, weights: Any,
         assert (each.grad - expected[name]).abs().max() < bound, name
     total = sum(float(each.square().sum()) for each in expected.values())
     assert norm == pytest.approx(total**0.5, rel=1e-9)
+    assert loss == pytest.approx(value, rel=8 * T * 32 * np.finfo(float).eps)
 
 
 @pytest.mark.parametrize("scale", [1.0, 1000.0])
@@ -204,21 +205,22 @@ def test_heads_that_nothing_holds_are_refused() -> None:
 
 def test_a_cycle_is_learnt_and_the_history_says_so() -> None:
     cycle = np.arange(300) % V
-    asked: list[float] = []
 
     def evaluate(model: GPT) -> dict[str, float]:
-        asked.append(torch.get_num_threads())
         return {"threads": torch.get_num_threads()}
 
-    threads = torch.get_num_threads()
     recipe = Recipe(steps=80, batch=8, peak=2e-2)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
     history = train(build(), cycle, recipe, evaluate=evaluate, evaluate_every=25)
+    restored = torch.get_num_threads()
+    torch.set_num_threads(threads)
     assert history.losses.shape == history.gradient_norms.shape == (80,)
     assert abs(history.losses[0] - np.log(V)) < 0.1  # initial logits have deviation 0.02 sqrt(8)
     assert history.losses[-1] < np.log(V) / 2
     assert history.evaluations == tuple((step, {"threads": 1}) for step in (25, 50, 75, 80))
     assert history.tokens_seen == 80 * 8 * T
-    assert torch.get_num_threads() == threads
+    assert restored == 2
 
 
 def test_it_stops_when_told_and_stays_stopped(tmp_path: Path) -> None:
