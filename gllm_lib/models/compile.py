@@ -79,11 +79,12 @@ def _fold_embedding(state: dict[str, Tensor], grading: Grades, config: GPTConfig
 
 
 def _fold_heads(state: dict[str, Tensor], grading: Grades, config: GPTConfig, layer: int) -> None:
-    scales = grading.scale("heads")
-    if scales is None:
+    scales, grades = grading.scale("heads"), grading.heads
+    if scales is None or grades is None:
         return
     half = config.head_width // 2
-    pairs = scales[layer].unflatten(-1, (2, half)) if grading.options.after_rotary else None
+    # grades and not scales: exp2 may round one grade differently in the last lanes of a vector
+    pairs = grades[layer].unflatten(-1, (2, half)) if grading.options.after_rotary else None
     if pairs is not None and not torch.equal(pairs[:, 0], pairs[:, 1]):
         head, pair = (pairs[:, 0] != pairs[:, 1]).nonzero()[0].tolist()
         raise CompileError(
