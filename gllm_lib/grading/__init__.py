@@ -1,6 +1,30 @@
-"""Energy profiles, the gain of a grading, and the exact selection of grades."""
+"""Energy profiles, the gain of a grading, the exact selection of grades, and minimax risks under a budget."""
 
+from gllm_lib.grading.envelope import (
+    Allocation,
+    DesignRisk,
+    ball_constant,
+    design_risk,
+    knapsack,
+    linear_minimax,
+    samples_for,
+    van_trees,
+)
 from gllm_lib.grading.levels import allocation, coarsen, geometric_profiles, select_levels, spread
+from gllm_lib.grading.minimax import (
+    SourceConstants,
+    Window,
+    fano_factor,
+    gilbert,
+    least_squares_draws,
+    least_squares_factor,
+    least_squares_risk,
+    level_noise,
+    source_constants,
+    stratified_caps,
+    sum_envelope,
+    window,
+)
 from gllm_lib.grading.profiles import (
     Certificate,
     affinity,
@@ -20,25 +44,45 @@ from gllm_lib.grading.profiles import (
 from gllm_lib.grading.selection import Selection, select
 
 __all__ = [
+    "Allocation",
     "Certificate",
+    "DesignRisk",
     "Selection",
+    "SourceConstants",
+    "Window",
     "affinity",
     "allocation",
+    "ball_constant",
     "bennett_bound",
     "bennett_step",
     "certify",
     "coarsen",
+    "design_risk",
+    "fano_factor",
     "fourth_root_grades",
     "gain",
     "geometric_profiles",
+    "gilbert",
+    "knapsack",
+    "least_squares_draws",
+    "least_squares_factor",
+    "least_squares_risk",
+    "level_noise",
+    "linear_minimax",
     "log_gain",
     "log_gain_gradient",
     "log_gain_hessian",
     "rational_gain",
     "regret",
+    "samples_for",
     "select",
     "select_levels",
+    "source_constants",
     "spread",
+    "stratified_caps",
+    "sum_envelope",
     "tilted_profiles",
     "token_gain",
+    "van_trees",
+    "window",
 ]
