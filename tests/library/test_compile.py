@@ -17,7 +17,6 @@ from tests.library.small_models import (
     K,
     build,
     configs,
-    orthogonal,
     seeded,
     tokens_of,
     tolerance,
@@ -111,7 +110,7 @@ def test_level_blocks_become_one_geglu():
         assert twin.config.feed_forward == "geglu"
         assert twin.blocks[0].ffn.up.weight.shape == (sum(model.config.level_hidden), WIDTH)
         x = torch.randn(1, 3, WIDTH, dtype=torch.float64, generator=seeded())
-        p = orthogonal(WIDTH) if projection else None
+        p = model.grading.projection
         assert (twin.blocks[0].ffn(x, None) - model.blocks[0].ffn(x, p)).abs().max() <= 64 * WIDTH * EPS
     bare = build(gpt2_like(*SMALL, feed_forward="levels"))  # one level, and nothing graded
     assert torch.equal(compile_grades(bare)(tokens_of()), bare(tokens_of()))

@@ -167,6 +167,7 @@ def test_position_table_goes_through_the_projection():
     turned_model = build(gpt2_like(*SMALL, position="sinusoidal", grading=grading))
     plain = build(replace(turned_model.config, grading=replace(grading, projection=False)))
     p, tokens = orthogonal(WIDTH), tokens_of()
+    turned_model.set_projection(p)
     with torch.no_grad():
         turned_model.embedding.weight.copy_(plain.embedding.weight @ p.T)
     difference = turned_model.hidden(tokens, 0) - plain.hidden(tokens, 0) @ p.T
