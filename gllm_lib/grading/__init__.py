@@ -42,6 +42,15 @@ from gllm_lib.grading.profiles import (
     token_gain,
 )
 from gllm_lib.grading.selection import Selection, select
+from gllm_lib.grading.stability import (
+    boundary_form,
+    kempf_ness,
+    moment_map,
+    pair_stability,
+    recession_bound,
+    recession_remainder,
+    recession_slope,
+)
 
 __all__ = [
     "Allocation",
@@ -55,6 +64,7 @@ __all__ = [
     "ball_constant",
     "bennett_bound",
     "bennett_step",
+    "boundary_form",
     "certify",
     "coarsen",
     "design_risk",
@@ -63,6 +73,7 @@ __all__ = [
     "gain",
     "geometric_profiles",
     "gilbert",
+    "kempf_ness",
     "knapsack",
     "least_squares_draws",
     "least_squares_factor",
@@ -72,7 +83,12 @@ __all__ = [
     "log_gain",
     "log_gain_gradient",
     "log_gain_hessian",
+    "moment_map",
+    "pair_stability",
     "rational_gain",
+    "recession_bound",
+    "recession_remainder",
+    "recession_slope",
     "regret",
     "samples_for",
     "select",
