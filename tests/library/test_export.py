@@ -1,0 +1,385 @@
+"""A model kept as a file comes back bit for bit, and one exported gives the same logits in `transformers`."""
+
+import json
+import math
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from safetensors.torch import load_file, save_file
+
+from gllm_lib.checks import FileError, InputError
+from gllm_lib.models import (
+    Grading,
+    compile_grades,
+    export,
+    export_huggingface,
+    gpt2_like,
+    llama_like,
+    load_model,
+    save_model,
+)
+from tests.library.small_models import CONTEXT, SMALL, K, build, configs, orthogonal, seeded, tokens_of, tolerance
+
+GRADED = Grading(levels=(4, 8), heads=[0, 0.5, 1] * 2, embedding=[0, 1], output=[0, 1] * 5 + [0.5])
+BINARY = Grading(clip=8.0, levels=(4, 8), heads=[0, 1, 3] * 2, embedding=[3, 1])
+PLAIN = {
+    "gpt2, tied": gpt2_like(*SMALL),
+    "gpt2, untied, no bias": gpt2_like(*SMALL, tied=False, bias=False),
+    "gpt2, relu, hidden 9": gpt2_like(*SMALL, feed_forward="relu", hidden=9, epsilon=1e-3),
+    "gpt2, sinusoidal": gpt2_like(*SMALL, position="sinusoidal"),
+    "llama, swiglu": llama_like(*SMALL),
+    "llama, geglu, tied": llama_like(*SMALL, feed_forward="geglu", tied=True, rotary_base=100.0, epsilon=1e-3),
+    "llama, bias": llama_like(*SMALL, bias=True, hidden=9),
+}
+FOLDED = {
+    "gpt2, heads": gpt2_like(*SMALL, grading=replace(GRADED, embedding=None, output=None)),
+    "gpt2, all": gpt2_like(*SMALL, tied=False, grading=GRADED),
+    "gpt2, learned": gpt2_like(*SMALL, tied=False, grading=replace(GRADED, learned=("heads", "embedding"))),
+    "gpt2, projection": gpt2_like(*SMALL, tied=False, grading=replace(GRADED, projection=True)),
+    "gpt2, position": gpt2_like(
+        *SMALL, tied=False, position="sinusoidal", grading=replace(GRADED, position=True, projection=True)
+    ),
+    "llama, all": llama_like(*SMALL, grading=GRADED),
+    "llama, after rotary": llama_like(*SMALL, grading=replace(GRADED, after_rotary=True)),
+    "llama, levels": llama_like(*SMALL, feed_forward="levels", grading=replace(GRADED, projection=True)),
+}
+
+
+@pytest.fixture
+def reload(monkeypatch):
+    """A function that loads a folder with `transformers`, while any connection is an error."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()
+
+    def refuse(*_):
+        raise AssertionError("a connection was opened")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+    def loaded(folder):
+        model, report = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+        assert not any(report.values()), report  # no key is missing, unexpected or of another shape
+        return model.eval()
+
+    return loaded
+
+
+def rounding(config, size, dtype=torch.float64):
+    """What logits may differ by. LlamaForCausalLM computes norms and angles in float32 whatever the weights:
+    2 layers + 1 norms of three roundings, and in each layer two rotations by angles up to T, off by three roundings of
+    T; each is a relative error of the states, and 8 is room for what the layers after it make of that."""
+    sums = tolerance(config, size) * torch.finfo(dtype).eps / torch.finfo(torch.float64).eps
+    roundings = 3 * (2 * config.layers + 1) + 2 * config.layers * 3 * CONTEXT
+    return sums + (config.norm == "rms") * 8 * roundings * torch.finfo(torch.float32).eps / 2 * size
+
+
+def compare(model, other):
+    """The largest difference of logits, and the largest logit."""
+    with torch.no_grad():
+        ours, theirs = model(tokens_of()), other(tokens_of()).logits
+    assert ours.dtype == theirs.dtype
+    return float((ours - theirs).abs().max()), float(ours.abs().max())
+
+
+@pytest.mark.huggingface
+@pytest.mark.parametrize("kind", PLAIN)
+def test_transformers_gives_the_same_logits(kind, tmp_path, reload):
+    model = build(PLAIN[kind])
+    other = reload(export_huggingface(model, tmp_path / "out"))
+    assert type(other).__name__ == ("LlamaForCausalLM" if "llama" in kind else "GPT2LMHeadModel")
+    difference, size = compare(model, other)
+    assert difference <= rounding(model.config, size)
+
+
+@pytest.mark.huggingface
+@pytest.mark.parametrize("kind", PLAIN)
+def test_transformers_is_as_near_in_float32(kind, tmp_path, reload):
+    exact = build(PLAIN[kind])
+    model = build(PLAIN[kind]).float()
+    other = reload(export_huggingface(model, tmp_path / "out"))
+    assert other.dtype == torch.float32
+    with torch.no_grad():
+        truth = exact(tokens_of())
+        ours, theirs = ((each - truth).abs().max() for each in (model(tokens_of()), other(tokens_of()).logits))
+    assert theirs <= 4 * ours  # roundings of the same sums: their number and size are the same, their order is not
+
+
+@pytest.mark.huggingface
+@pytest.mark.parametrize("kind", [kind for kind in PLAIN if "llama" in kind])
+def test_llama_agrees_to_float64_where_it_computes_in_float64(kind, tmp_path, reload, monkeypatch):
+    model = build(PLAIN[kind])
+    other = reload(export_huggingface(model, tmp_path / "out"))
+    from transformers.models.llama import modeling_llama
+
+    monkeypatch.setattr(
+        modeling_llama.LlamaRMSNorm,
+        "forward",
+        lambda norm, x: F.rms_norm(x, x.shape[-1:], norm.weight, norm.variance_epsilon),
+    )
+    tables = model.position.cosine[None], model.position.sine[None, :, K // 2 :].repeat(1, 1, 2)  # ours are signed
+    monkeypatch.setattr(modeling_llama.LlamaRotaryEmbedding, "forward", lambda *_, **__: tables)
+    difference, size = compare(model, other)
+    assert difference <= tolerance(model.config, size)
+
+
+@pytest.mark.huggingface
+@pytest.mark.parametrize(
+    ("kind", "name", "value"),
+    [
+        ("gpt2, tied", "activation_function", "gelu_new"),
+        ("gpt2, tied", "layer_norm_epsilon", 0.9e-5),
+        ("gpt2, tied", "scale_attn_by_inverse_layer_idx", True),
+        ("llama, swiglu", "hidden_act", "gelu"),
+        ("llama, swiglu", "rope_parameters", {"rope_type": "default", "rope_theta": 9000.0}),
+        ("llama, geglu, tied", "rms_norm_eps", 0.9e-3),
+        ("llama, geglu, tied", "hidden_act", "gelu_new"),
+    ],
+)
+def test_a_setting_that_is_nearly_right_is_noticed(kind, name, value, tmp_path, reload):
+    model = build(PLAIN[kind])
+    folder = export_huggingface(model, tmp_path / "out")
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(settings | {name: value}))
+    difference, size = compare(model, reload(folder))
+    assert difference > rounding(model.config, size)
+
+
+@pytest.mark.huggingface
+@pytest.mark.parametrize("kind", FOLDED)
+def test_compiled_models_give_the_logits_of_the_graded_ones(kind, tmp_path, reload):
+    model = build(FOLDED[kind])
+    twin = compile_grades(model, tilt="drop")
+    other = reload(export_huggingface(twin, tmp_path / "out"))
+    with torch.no_grad():
+        graded, theirs = model(tokens_of(), tilt=False), other(tokens_of()).logits
+    size = float(graded.abs().max())
+    assert (graded - theirs).abs().max() <= rounding(twin.config, size) + tolerance(model.config, size)
+    with torch.no_grad():
+        ungraded = build(FOLDED[kind].uniform() if "levels" not in kind else PLAIN["llama, geglu, tied"])
+        assert (ungraded(tokens_of()) - theirs).abs().max() > 0.01 * size  # the grades are at work
+
+
+@pytest.mark.huggingface
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("make", [gpt2_like, llama_like])
+def test_powers_of_two_are_exact_as_far_as_the_file(make, dtype, tmp_path, reload):
+    model = build(make(*SMALL, tied=False, grading=BINARY)).to(dtype)
+    twin = compile_grades(model)
+    with torch.no_grad():
+        assert torch.equal(model(tokens_of()), twin(tokens_of()))
+    other = reload(export_huggingface(twin, tmp_path / "out"))
+    stored = twin.state_dict()["embedding.weight"]
+    assert torch.equal(other.get_input_embeddings().weight, stored)
+    assert torch.equal(stored, model.embedding.weight * torch.tensor([8.0] * 4 + [2.0] * 8, dtype=dtype))
+    difference, size = compare(twin, other)
+    assert difference <= rounding(twin.config, size, dtype)
+
+
+@pytest.mark.huggingface
+@pytest.mark.parametrize("kind", ["gpt2, tied", "llama, swiglu"])
+def test_transformers_generates_what_our_logits_say(kind, tmp_path, reload):
+    model = build(PLAIN[kind])
+    other = reload(export_huggingface(model, tmp_path / "out"))
+    start = tokens_of(batch=1, length=2)
+    found = other.generate(start, attention_mask=torch.ones_like(start), max_new_tokens=4, do_sample=False)
+    for length in range(2, CONTEXT):
+        assert found[0, length] == model(found[:, :length])[0, -1].argmax()
+
+
+def test_exporting_imports_no_transformers(root):
+    script = "import sys, gllm_lib.models; sys.exit('transformers' in sys.modules)"
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=root)
+
+
+def test_names_and_forms_of_gpt2(tmp_path):
+    model = build(gpt2_like(11, 6, 12, 1, 2, tied=False))
+    folder = export_huggingface(model, tmp_path / "out")
+    assert sorted(file.name for file in folder.iterdir()) == ["config.json", "model.safetensors"]
+    weights, own = load_file(folder / "model.safetensors"), model.state_dict()
+    layer = {f"{part}.{kind}" for part in ("ln_1", "ln_2", "attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj")
+             for kind in ("weight", "bias")}  # fmt: skip
+    outside = {"wte.weight", "wpe.weight", "ln_f.weight", "ln_f.bias"} | {f"h.0.{name}" for name in layer}
+    assert set(weights) == {f"transformer.{name}" for name in outside} | {"lm_head.weight"}
+    assert torch.equal(weights["transformer.h.0.attn.c_attn.weight"], own["blocks.0.attention.qkv.weight"].T)
+    assert torch.equal(weights["transformer.h.0.mlp.c_proj.bias"], own["blocks.0.ffn.down.bias"])
+    assert "lm_head.weight" not in load_file(
+        export_huggingface(build(gpt2_like(*SMALL)), tmp_path / "tied") / "model.safetensors"
+    )
+
+
+def test_names_and_forms_of_llama(tmp_path):
+    model = build(llama_like(11, 6, 12, 1, 2))
+    weights = load_file(export_huggingface(model, tmp_path / "out") / "model.safetensors")
+    parts = [f"self_attn.{letter}_proj" for letter in "qkvo"] + [f"mlp.{part}_proj" for part in ("gate", "up", "down")]
+    layer = {f"layers.0.{part}.weight" for part in [*parts, "input_layernorm", "post_attention_layernorm"]}
+    outside = {f"model.{name}" for name in layer | {"embed_tokens.weight", "norm.weight"}}
+    assert set(weights) == outside | {"lm_head.weight"}
+    rows = torch.cat([weights[f"model.layers.0.self_attn.{letter}_proj.weight"] for letter in "qkv"])
+    assert torch.equal(rows, model.state_dict()["blocks.0.attention.qkv.weight"])
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        (gpt2_like(*SMALL, grading=Grading(heads=[0.5] * 6)), r"graded.*compile_grades\(model\)"),
+        (gpt2_like(*SMALL, feed_forward="levels"), "feed_forward='levels'"),
+        (gpt2_like(*SMALL, head_bias=True), r'head has a bias.*compile_grades\(model, tilt="drop"\)'),
+        (gpt2_like(*SMALL, norm="rms"), "norm='rms', position='learned'.*GPT2LMHeadModel takes norm layer"),
+        (gpt2_like(*SMALL, position="rotary"), "position learned or sinusoidal"),
+        (gpt2_like(*SMALL, feed_forward="swiglu"), "feed_forward gelu or relu"),
+        (llama_like(*SMALL, norm="layer"), "LlamaForCausalLM takes norm rms"),
+        (llama_like(*SMALL, position="sinusoidal"), "position rotary"),
+        (llama_like(*SMALL, feed_forward="gelu"), "feed_forward swiglu or geglu"),
+    ],
+)
+def test_what_no_class_holds_is_refused_with_the_reason(config, says, tmp_path):
+    with pytest.raises(InputError, match=says):
+        export_huggingface(build(config), tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_tilt_is_refused_until_dropped(tmp_path):
+    model = build(FOLDED["gpt2, all"])
+    with pytest.raises(InputError, match="head has a bias"):
+        export_huggingface(compile_grades(model), tmp_path / "out")
+    export_huggingface(compile_grades(model, tilt="drop"), tmp_path / "out")
+
+
+def test_an_export_takes_the_place_of_an_export_and_of_nothing_else(tmp_path, monkeypatch):
+    folder = tmp_path / "deep" / "out"
+    export_huggingface(build(PLAIN["llama, swiglu"]), folder)
+    export_huggingface(build(PLAIN["gpt2, tied"]), folder)
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    assert json.loads(before["config.json"])["model_type"] == "gpt2"
+
+    def failing(path, data):
+        if Path(path).name == "model.safetensors":
+            raise OSError("no space left")
+        return written(path, data)
+
+    written = export.write_bytes
+    monkeypatch.setattr(export, "write_bytes", failing)
+    with pytest.raises(OSError, match="no space"):
+        export_huggingface(build(PLAIN["llama, swiglu"]), folder)
+    monkeypatch.undo()
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+    assert [each.name for each in folder.parent.iterdir()] == ["out"]
+    (folder / "thesis.tex").write_text("years of work")
+    for taken in (folder, folder / "thesis.tex"):
+        with pytest.raises(FileError, match="holds something else than config"):
+            export_huggingface(build(PLAIN["gpt2, tied"]), taken)
+    assert (folder / "thesis.tex").read_text() == "years of work"
+
+
+@settings(max_examples=25)
+@given(config=configs())
+def test_a_file_gives_the_model_back_bit_for_bit(config):
+    model, tokens = build(config), tokens_of()
+    with TemporaryDirectory() as folder:
+        for dtype in (torch.float64, torch.float32):
+            model.to(dtype)
+            again = load_model(save_model(model, Path(folder) / "model.safetensors"))
+            assert again.config == config
+            assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
+            assert again.grades().keys() == model.grades().keys()
+            assert torch.equal(again(tokens), model(tokens))
+            assert again(tokens).dtype == dtype
+
+
+def test_a_loaded_model_keeps_learned_grades_and_what_is_trained(tmp_path):
+    model = build(gpt2_like(*SMALL, grading=replace(GRADED, projection=True, learned=("heads",))))
+    with torch.no_grad():
+        model.grading.heads.copy_(torch.rand(model.grading.heads.shape, generator=seeded()))
+    model.set_projection(orthogonal(12, seed=1))
+    again = load_model(save_model(model, tmp_path / "model.safetensors"))
+    for part, grades in model.grades().items():
+        assert torch.equal(again.grades()[part], grades)
+    trained = [[name for name, each in m.named_parameters() if each.requires_grad] for m in (model, again)]
+    assert trained[0] == trained[1]
+
+
+@pytest.mark.parametrize("kept", [0, 4, 9, 500, -1])
+def test_a_file_that_was_cut_off_is_refused(kept, tmp_path):
+    path = save_model(build(PLAIN["gpt2, tied"]), tmp_path / "model.safetensors")
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(FileError, match="cut off or no safetensors"):
+        load_model(path)
+
+
+class Trap:
+    """What a pickle may hold: a call that is made as soon as it is opened."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+def test_other_files_are_refused_and_no_pickle_is_opened(tmp_path):
+    torch.save({"embedding.weight": Trap(tmp_path / "sprung")}, tmp_path / "model.pt")
+    with pytest.raises(FileError, match="cut off or no safetensors"):
+        load_model(tmp_path / "model.pt")
+    assert not (tmp_path / "sprung").exists()
+    folder = export_huggingface(build(PLAIN["gpt2, tied"]), tmp_path / "out")
+    with pytest.raises(FileError, match="no gllm_config in its metadata"):
+        load_model(folder / "model.safetensors")
+    for absent in (folder, tmp_path / "absent"):
+        with pytest.raises(FileError, match="not there or is a folder"):
+            load_model(absent)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"layers": 3}, "blocks.2.attention.out.bias is absent in the file and .* by the config"),
+        ({"layers": 1}, r"blocks.1.* in the file and absent by the config"),
+        ({"vocabulary": 12}, r"embedding.weight is \(11, 12\) torch.float64 in the file and \(12, 12\)"),
+        ({"grading": {"heads": [0.5] * 6}}, "grading.heads is absent in the file"),
+        ({"heads": 5}, "a config that this version does not read: width 12 is not divided"),
+        ({"colour": "red"}, "no field colour"),
+        ({"grading": 3}, "a config that this version does not read"),
+        (None, "a config that this version does not read"),
+    ],
+)
+def test_a_file_with_another_config_is_refused(change, says, tmp_path):
+    model = build(gpt2_like(*SMALL))
+    path = save_model(model, tmp_path / "model.safetensors")
+    text = "{" if change is None else json.dumps(model.config.to_dict() | change)
+    save_file(model.state_dict(), path, {"gllm_config": text})
+    with pytest.raises(FileError, match=says):
+        load_model(path)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_weights_that_are_not_finite_neither_leave_nor_enter(value, tmp_path):
+    model = build(gpt2_like(*SMALL))
+    path = save_model(model, tmp_path / "model.safetensors")
+    before = path.read_bytes()
+    with torch.no_grad():
+        model.norm.bias[3] = value
+    for write in (save_model, export_huggingface):
+        with pytest.raises(InputError, match="bias is not finite"):
+            write(model, path if write is save_model else tmp_path / "out")
+    assert path.read_bytes() == before
+    save_file(model.state_dict(), path, {"gllm_config": json.dumps(model.config.to_dict())})
+    with pytest.raises(FileError, match="bias that is not finite"):
+        load_model(path)
+
+
+def test_weights_of_mixed_types_are_refused(tmp_path):
+    model = build(gpt2_like(*SMALL))
+    state = model.state_dict() | {"norm.bias": model.norm.bias.detach().half()}
+    save_file(state, tmp_path / "model.safetensors", {"gllm_config": json.dumps(model.config.to_dict())})
+    with pytest.raises(FileError, match=r"norm\.bias is .*float16 in the file and .*float64 by the config"):
+        load_model(tmp_path / "model.safetensors")
