@@ -39,9 +39,8 @@ class Attention(nn.Module):
     ) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B H T K"], Float[Tensor, "B H T K"]]:
         """Return graded, rotated queries, keys and values."""
         weight, bias = folded(self.qkv.weight, self.qkv.bias, scale)
-        shape = (*x_BTD.shape[:2], self.heads, self.head_width)
-        parts = F.linear(x_BTD, weight, bias).chunk(3, dim=-1)
-        query, key, value = (part.view(shape).transpose(1, 2) for part in parts)
+        parts = F.linear(x_BTD, weight, bias).view(*x_BTD.shape[:2], 3, self.heads, self.head_width).unbind(2)
+        query, key, value = (part.transpose(1, 2) for part in parts)
         if rotation is not None:
             query, key = rotate(query, rotation), rotate(key, rotation)
         return query, key, value

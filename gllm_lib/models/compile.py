@@ -39,11 +39,11 @@ def compile_grades(model: GPT, *, tilt: Literal["keep", "drop"] = "keep", untie:
     grading, config = model.grading, model.config.uniform()
     bias = None if grading is None or tilt == "drop" else grading.tilt()
     config = replace(config, tied=config.tied and not untie, head_bias=config.head_bias or bias is not None)
-    state = {name: value.detach().clone() for name, value in model.state_dict().items() if "grading." not in name}
+    state = {name: value for name, value in model.state_dict().items() if not name.startswith("grading.")}
     if untie and model.config.tied:
-        state["head.weight"] = state["embedding.weight"].clone()
+        state["head.weight"] = state["embedding.weight"]
     if bias is not None:
-        state["head.bias"] = state["head.bias"] + bias if "head.bias" in state else bias.clone()
+        state["head.bias"] = state["head.bias"] + bias if "head.bias" in state else bias
     if grading is not None:
         _check_finite(grading)
         _fold_embedding(state, grading, config)
@@ -53,7 +53,7 @@ def compile_grades(model: GPT, *, tilt: Literal["keep", "drop"] = "keep", untie:
         if isinstance(block.ffn, LevelFeedForward):
             _fold_levels(state, f"blocks.{layer}.ffn", block.ffn, None if grading is None else grading.projection)
     twin = GPT(config, generator=torch.Generator()).to(model.embedding.weight)
-    twin.load_state_dict(state)
+    twin.load_state_dict(state)  # copies
     return twin.train(model.training)
 
 

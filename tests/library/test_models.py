@@ -75,6 +75,13 @@ def test_planned_sizes_have_the_known_counts():
             assert sum(p.numel() for p in GPT(config, generator=seeded()).parameters()) == count["total"]
 
 
+@pytest.mark.parametrize(("width", "gated"), [(12, 32), (64, 176), (128, 344), (4096, 10928)])
+def test_hidden_width_where_none_is_given(width, gated):
+    assert gpt2_like(VOCABULARY, CONTEXT, width, 2, HEADS).hidden_width == 4 * width
+    assert llama_like(VOCABULARY, CONTEXT, width, 2, HEADS).hidden_width == gated  # 8/3 width, up to a multiple of 8
+    assert llama_like(VOCABULARY, CONTEXT, width, 2, HEADS, hidden=9).hidden_width == 9
+
+
 def test_state_names():
     block = ["attention_norm", "attention.qkv", "attention.out", "ffn_norm", "ffn.up", "ffn.down"]
     names = {f"blocks.{i}.{name}.{kind}" for i, name, kind in product(range(2), block, ("weight", "bias"))}
