@@ -10,7 +10,6 @@ divides f. Nothing is rounded anywhere.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from fractions import Fraction
 from math import comb, perm
 from numbers import Rational
 from typing import Any, NamedTuple
@@ -199,8 +198,12 @@ def hilbert_mumford_weight(f: Iterable[Any], matrix: Sequence[Sequence[Any]] = (
 def form_stability(f: Iterable[Any]) -> Stability:
     """Return "stable", "semistable" or "unstable" as the largest multiplicity lies below, at or above d/2.
 
-    Roots are those over the algebraic closure. Raises InputError for the zero form (GLLM Rem. 21).
+    "polystable" instead of "semistable" if there are two roots of multiplicity d/2 and no other. Roots are those over
+    the algebraic closure. Raises InputError for the zero form (GLLM Rem. 21).
     """
     f = form(f)
-    twice = Fraction(2 * root_multiplicities(f)[0][0], len(f) - 1) if len(f) > 1 else Fraction(0)
-    return "stable" if twice < 1 else "semistable" if twice == 1 else "unstable"
+    found, degree = root_multiplicities(f), len(f) - 1
+    most = 2 * found[0][0] if found else 0
+    if most == degree:
+        return "polystable" if all(2 * m == degree for m, _ in found) else "semistable"
+    return "stable" if most < degree else "unstable"

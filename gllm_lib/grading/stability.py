@@ -18,7 +18,7 @@ from scipy.special import logsumexp
 
 from gllm_lib.checks import InputError, InputTypeError, Vector, as_array, profile, same_length, vector
 
-Stability = Literal["stable", "semistable", "unstable"]
+Stability = Literal["stable", "polystable", "semistable", "unstable"]  # each but the last implies the next
 
 
 def kempf_ness(u: ArrayLike, p: ArrayLike) -> float:
@@ -98,9 +98,9 @@ def recession_bound(alpha: ArrayLike, tau: ArrayLike) -> float:
 def pair_stability(alpha: ArrayLike, tau: ArrayLike) -> Stability:
     """Return how stable a pair of profiles is when weights may vanish, by their supports alone (GLLM Rem. 19).
 
-    "stable": equal supports, the least gain is attained (modulo a common factor on the support). "semistable": they
-    meet but differ, the infimum BC^2 > 0 is not attained. "unstable": disjoint, the gain has infimum 0. Raises
-    InputError for a negative weight or an empty support, and for lengths that differ.
+    "stable": both supports full. "polystable": equal supports; the least gain is attained. "semistable": they meet but
+    differ; the infimum BC^2 > 0 is not attained. "unstable": disjoint; the gain has infimum 0. Raises InputError for a
+    negative weight or an empty support, and for lengths that differ.
     """
     weights = {"alpha": vector("alpha", alpha), "tau": vector("tau", tau)}
     same_length(**weights)
@@ -109,5 +109,5 @@ def pair_stability(alpha: ArrayLike, tau: ArrayLike) -> Stability:
             raise InputError(f"{name} is {weight.tolist()!r:.60}; weights are at least 0 and not all 0")
     in_alpha, in_tau = weights["alpha"] > 0, weights["tau"] > 0
     if (in_alpha == in_tau).all():
-        return "stable"
+        return "stable" if in_alpha.all() else "polystable"
     return "semistable" if (in_alpha & in_tau).any() else "unstable"

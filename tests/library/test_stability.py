@@ -90,7 +90,8 @@ def test_recession_remainder_is_the_limit():
 
 
 def test_supports_decide_the_stability_of_a_pair():
-    assert pair_stability([0.5, 0.5, 0], [0.1, 0.9, 0]) == "stable"
+    assert pair_stability([0.5, 0.5], [0.1, 0.9]) == "stable"
+    assert pair_stability([0.5, 0.5, 0], [0.1, 0.9, 0]) == "polystable"
     assert pair_stability([0.5, 0.5, 0], [0, 0.9, 0.1]) == "semistable"
     assert pair_stability([1, 0], [0, 1]) == "unstable"
 
@@ -192,13 +193,15 @@ def test_multiplicities_and_weights_agree(point, other, m):
     assert multiplicity_at(f, point) == m
     assert hilbert_mumford_weight(f, [[r, p], [s, q]]) == 6 - 2 * m
     assert root_multiplicities(f)[0] == (max(m, 6 - m), 1)
-    assert form_stability(f) == ("semistable" if m == 3 else "unstable")
+    assert form_stability(f) == ("polystable" if m == 3 else "unstable")
 
 
 def test_multiplicities_of_conjugate_roots():
     cube = [1, 0, -6, 0, 12, 0, -8]  # (x^2 - 2 y^2)^3
     assert root_multiplicities(cube) == ((3, 2),)
-    assert form_stability(cube) == "semistable"
+    assert form_stability(cube) == "polystable"
+    assert form_stability([0, 0, 0, 1, 1, 0, 0]) == "semistable"  # x^2 y^3 (x + y)
+    assert form_stability([7]) == "polystable"  # a constant: nothing moves it
     assert form_stability([1, 0, 0, 0, 0, 0, -1]) == "stable"
     weights = [hilbert_mumford_weight(cube, m) for m in itertools.islice(_matrices(), 40)]
     assert min(weights) == 6  # no subgroup over Q sees the irrational root
