@@ -1,7 +1,10 @@
-"""The figures that README.md shows are what the code draws."""
+"""README.md: its figures are what the code draws, and its example runs as it stands."""
 
 import importlib.util
+import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 
@@ -26,3 +29,15 @@ def test_every_figure_of_the_readme_is_there(root: Path) -> None:
     shown = {path.name for path in (root / "figures").glob("*.svg")}
     assert shown
     assert all(f"](figures/{name})" in readme for name in shown)
+
+
+def test_the_example_trains_resumes_compiles_and_exports(root: Path, tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (root / "README.md").read_text(), re.DOTALL)
+    exported = tmp_path / "build" / "plain-gpt2"
+    weights = []
+    for _ in range(2):  # the second call finds the finished run and exports it again
+        told = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+        assert told.returncode == 0, told.stderr
+        weights.append((exported / "model.safetensors").read_bytes())
+    assert json.loads((exported / "config.json").read_text())["architectures"] == ["GPT2LMHeadModel"]
+    assert weights[0] == weights[1]
