@@ -77,10 +77,10 @@ def findings(project: Project, notebooks: Mapping[str, Notebook], registry: Regi
 
 
 def claim_findings(registry: Registry) -> list[Finding]:
-    """Return the claims whose declared evidence is too little for their kind."""
+    """Return the claims whose declared evidence is too little for their kind; a conjecture may stay open."""
     found = []
     for claim in registry.claims.values():
-        if claim.kind == "def" or claim.assumption:
+        if claim.kind == "def" or claim.assumption or (claim.kind == "cnj" and not claim.refuted):
             continue
         kinds = {item.kind for item in registry.evidence_of[claim.id]}
         where = f"{claim.chapter}, cell {claim.cell + 1}, claim {claim.id}"

@@ -127,7 +127,8 @@ def status_block(label: str, status: Status, records: list[dict[str, Any]]) -> s
     checks_run = f"{len(records)} check{'s' * (len(records) != 1)}" if records else "no check"
     rejected = sum(record["mutants_rejected"] for record in records)
     mutants = f"{rejected} mutant{'s' * (rejected != 1)} rejected"
-    line = f"**{status}**: {status.because}; {checks_run} run, {mutants}."
+    counted = "" if status.word == "open" else f"; {checks_run} run, {mutants}"
+    line = f"**{status}**: {status.because}{counted}."
     return f'::: {{.status .{status.word} claim="{label}"}}\n{line}\n:::\n'
 
 

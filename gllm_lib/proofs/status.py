@@ -17,7 +17,7 @@ Evidence = Mapping[str, Sequence[Mapping[str, Any]]]  # claim label -> evidence 
 class Status:
     """What the evidence makes of a claim: `word`, the kind that supports it, why, and the assumptions it rests on."""
 
-    word: str  # stated | refuted | proved | supported | defined | assumed
+    word: str  # stated | refuted | proved | supported | defined | assumed | open
     kind: str  # the weakest best kind along the ancestors, for "supported"
     given: tuple[str, ...]
     because: str
@@ -42,6 +42,8 @@ def _status(claim: Claim, registry: Registry, evidence: Evidence) -> Status:
         return Status("defined", "", (), "a definition asserts nothing")
     if claim.assumption:
         return Status("assumed", "", (), "an assumption is used, not shown")
+    if _open(claim, registry):
+        return Status("open", "", (), "a conjecture, which nothing here settles")
     ancestors = [registry.claims[label] for label in registry.ancestors(claim.id)]
     given = tuple(ancestor.title for ancestor in ancestors if ancestor.assumption)
     grades = {claim.id: own}
@@ -51,14 +53,18 @@ def _status(claim: Claim, registry: Registry, evidence: Evidence) -> Status:
     weakest = max(grades, key=lambda label: STRENGTH.index(grades[label]))
     grade = grades[weakest]
     if grade == "stated":
-        because = (
-            "no current run of its evidence" if own == "stated" else f"{weakest}, which it uses, has no current run"
-        )
+        lacks = "is open" if _open(registry.claims[weakest], registry) else "has no current run"
+        because = "no current run of its evidence" if own == "stated" else f"{weakest}, which it uses, {lacks}"
         return Status("stated", "", given, because)
     if grade == "proved":
         return Status("proved", "", given, "exact evidence for the whole domain, here and in all it uses")
     because = "its own evidence" if grade == own else f"{weakest}, which it uses"
     return Status("supported", grade, given, because)
+
+
+def _open(claim: Claim, registry: Registry) -> bool:
+    """Tell whether a claim is a conjecture for which no check is declared."""
+    return claim.kind == "cnj" and not (claim.assumption or claim.refuted or registry.evidence_of[claim.id])
 
 
 def _best(claim: Claim, registry: Registry, evidence: Evidence) -> str:

@@ -85,6 +85,16 @@ def test_assumptions_are_named():
     assert status_of(cells, {}, "cnj-s") == "assumed"
 
 
+def test_a_conjecture_without_a_check_is_open_and_supports_nothing():
+    cells = [claim("cnj-c"), claim("prp-a", uses="cnj-c"), check("prp-a", "exact", scope="all")]
+    read = registry({"01-x": cells})
+    found = statuses(read, {"prp-a": [record("exact", scope="all")]})
+    assert str(found["cnj-c"]) == "open"
+    assert (str(found["prp-a"]), found["prp-a"].because) == ("stated", "cnj-c, which it uses, is open")
+    checked = [claim("cnj-c"), check("cnj-c", "numeric")]
+    assert status_of(checked, {"cnj-c": [record("numeric")]}, "cnj-c") == "supported (numeric)"
+
+
 def test_a_refuted_statement_needs_its_counterexample_to_run():
     cells = [claim("prp-a", classes=".refuted"), check("prp-a", "counterexample")]
     assert status_of(cells, {"prp-a": [record("counterexample")]}) == "refuted"
