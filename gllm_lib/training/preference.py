@@ -20,14 +20,13 @@ def sequence_log_probability(
     model: Callable[[Tensor], Tensor],
     tokens_BT: Int[Tensor, "B T"],
     mask_BT: Bool[Tensor, "B T"],
-    weights_V: Float[Tensor, " V"] | None = None,
+    weights: Float[Tensor, " V"] | Float[Tensor, "B T"] | None = None,
 ) -> Float[Tensor, " B"]:
     """Log-probability in nats of the tokens under the mask, each given all before it: log pi(y | x) of GLLM Eq. 22.
 
-    The mask marks the response y; prompt and padding stay outside. `weights_V` makes the graded variant: token v counts
-    with weight base**q_out[v]. A weight per type is the only kind taken, since one that looks at the context tilts the
-    implicit reward differently at every context (GLLM Prop. 9(3)). Raises InputError for other shapes or a masked first
-    token, which nothing predicts.
+    The mask marks the response y; prompt and padding stay outside. `weights` make the graded variant (GLLM Sec. 5.4):
+    one per type, (V,), such as base**q_out, or one per token of `tokens_BT`. Either kind moves the least policy, and
+    neither brings a tilt back. Raises InputError for other shapes or a masked first token, which nothing predicts.
     """
     if mask_BT.dtype != torch.bool:
         raise InputTypeError(f"mask holds {mask_BT.dtype}; give booleans, True where the response stands")
@@ -40,13 +39,13 @@ def sequence_log_probability(
     targets_BT = tokens_BT[:, 1:]
     logits_BTV = model(tokens_BT[:, :-1])
     counted = mask_BT[:, 1:].to(logits_BTV.dtype)
-    if weights_V is not None:
-        if weights_V.shape != logits_BTV.shape[-1:]:
+    if weights is not None:
+        if weights.shape not in (logits_BTV.shape[-1:], tokens_BT.shape):
             raise InputError(
-                f"weights have shape {tuple(weights_V.shape)}; give one per type, ({logits_BTV.shape[-1]},): weights "
-                "that depend on the context tilt the reward where nothing cancels the tilt (GLLM Prop. 9(3))"
+                f"weights have shape {tuple(weights.shape)}; give one per type, ({logits_BTV.shape[-1]},), or one per "
+                f"token, {tuple(tokens_BT.shape)}"
             )
-        counted = counted * weights_V[targets_BT]
+        counted = counted * (weights[targets_BT] if weights.ndim == 1 else weights[:, 1:])
     return -(token_losses(logits_BTV, targets_BT) * counted).sum(dim=1)
 
 

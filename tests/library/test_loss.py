@@ -241,6 +241,7 @@ def test_the_log_probability_of_a_response_is_the_sum_over_its_tokens() -> None:
     with torch.no_grad():
         plain = sequence_log_probability(model, tokens, mask)
         graded = sequence_log_probability(model, tokens, mask, 2.0**grades)
+        assert torch.equal(graded, sequence_log_probability(model, tokens, mask, 2.0 ** grades[tokens]))
         for b in range(2):
             shown = torch.nonzero(mask[b]).flatten().tolist()
             each = [torch.log_softmax(model(tokens[b : b + 1, :t])[0, -1], 0)[tokens[b, t]] for t in shown]
@@ -250,11 +251,11 @@ def test_the_log_probability_of_a_response_is_the_sum_over_its_tokens() -> None:
             assert abs(graded[b] - weighted) < 2**6 * 1e4 * EPS
 
 
-def test_only_weights_per_type_are_taken() -> None:
+def test_a_log_probability_refuses_what_does_not_fit() -> None:
     model, tokens = tiny(), targets(2, 6, below=7)
     mask = torch.zeros(2, 6).bool()
-    with pytest.raises(InputError, match=r"one per type, \(7,\).*tilt"):
-        sequence_log_probability(model, tokens, mask, torch.ones(2, 6))
+    with pytest.raises(InputError, match=r"one per type, \(7,\), or one per token, \(2, 6\)"):
+        sequence_log_probability(model, tokens, mask, torch.ones(2, 5))
     with pytest.raises(InputError, match="first token"):
         sequence_log_probability(model, tokens, ~mask)
     with pytest.raises(InputTypeError, match="booleans"):
