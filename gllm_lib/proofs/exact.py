@@ -93,14 +93,11 @@ def smt(statement: Any, *, given: Sequence[Any] = (), seconds: float = 20.0) -> 
     for formula in (statement, *given):
         if not z3.is_bool(formula):
             raise InputTypeError(f"{formula!r} is {type(formula).__name__}, not a z3 formula; use variables of z3")
-    solver = z3.Solver()
-    solver.set("timeout", int(1000 * seconds))
-    solver.add(*given)
-    if (answer := solver.check()) != z3.sat:
+    answer, _ = _asked(given, seconds)
+    if answer != z3.sat:
         told = "contradict each other" if answer == z3.unsat else "may contradict each other: z3 finds no instance"
         raise Unknown(f"the hypotheses {told}, so the statement could hold for no reason")
-    solver.add(z3.Not(statement))
-    answer = solver.check()
+    answer, solver = _asked([*given, z3.Not(statement)], seconds)
     if answer == z3.unsat:
         return 1
     if answer == z3.sat:
@@ -108,6 +105,14 @@ def smt(statement: Any, *, given: Sequence[Any] = (), seconds: float = 20.0) -> 
         values = [name for name in model.decls() if name.arity() == 0]  # not z3's own functions, such as division by 0
         raise Refuted(", ".join(f"{name} = {model[name]}" for name in sorted(values, key=str)))
     raise Unknown(f"z3 gives up after {seconds:g} s: {solver.reason_unknown()}")
+
+
+def _asked(formulas: Sequence[Any], seconds: float) -> tuple[Any, Any]:
+    """Return z3's answer to the formulas together, and its solver, a new one: a used one takes other tactics."""
+    solver = z3.Solver()
+    solver.set("timeout", int(1000 * seconds))
+    solver.add(*formulas)
+    return solver.check(), solver
 
 
 def show(*chains: Sequence[sympy.Basic | str]) -> None:
