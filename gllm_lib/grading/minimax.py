@@ -23,7 +23,6 @@ from gllm_lib.checks import InputError, InputTypeError, Vector, generator, posit
 from gllm_lib.grading.levels import geometric_profiles
 
 AMPLITUDE = math.log(2) / 64  # c_0 of GLLM Lem. 3: squared amplitude of a packing coordinate, in units of sigma^2 / m
-FANO_FROM = 32  # the least K at which half of Fano's factor is left
 
 
 def level_noise(sizes: ArrayLike, m: float, variance: float = 1.0) -> Vector:
