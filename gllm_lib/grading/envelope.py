@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gllm_lib.checks import InputError, Vector, generator, positive, same_length
+from gllm_lib.checks import InputError, Vector, generator, positive, same_length, vector
 from gllm_lib.grading.minimax import caps_and_noise, level_noise, whole
 
 
@@ -67,6 +67,17 @@ def ball_constant(sizes: ArrayLike) -> Vector:
     return constants
 
 
+def _shares(shares: ArrayLike | None, caps: Vector, noise: Vector) -> Vector:
+    """Return the given shares of the budget, or the least favourable ones; raises InputError if they are none."""
+    if shares is None:
+        return linear_minimax(caps, noise).shares
+    p = vector("shares", shares)
+    same_length(caps=caps, shares=p)
+    if p.min() < 0.0 or p.sum() > 1.0 + 1e-9:
+        raise InputError(f"shares sum to {p.sum():.9g}, least {p.min():.3g}; give shares >= 0 of sum at most 1")
+    return p
+
+
 def van_trees(caps: ArrayLike, noise: ArrayLike, sizes: ArrayLike, shares: ArrayLike | None = None) -> float:
     """Return sum_l x_l n_l / (x_l + kappa_l n_l), x_l = p_l cap_l: a lower bound for all estimates and designs.
 
@@ -75,11 +86,8 @@ def van_trees(caps: ArrayLike, noise: ArrayLike, sizes: ArrayLike, shares: Array
     """
     caps, noise = caps_and_noise(caps, noise)
     kappa = ball_constant(sizes)
-    p = linear_minimax(caps, noise).shares if shares is None else np.asarray(shares, float)
-    same_length(caps=caps, sizes=kappa, shares=p)
-    if not (np.all(p >= 0.0) and p.sum() <= 1.0 + 1e-9):
-        raise InputError(f"shares sum to {p.sum():.9g}, least {p.min():.3g}; give shares >= 0 of sum at most 1")
-    x = p * caps
+    same_length(caps=caps, sizes=kappa)
+    x = _shares(shares, caps, noise) * caps
     return float(np.sum(x * noise / (x + kappa * noise)))
 
 
@@ -99,10 +107,11 @@ def samples_for(target: float, caps: ArrayLike, sizes: ArrayLike, variance: floa
     def excess(log_m: float) -> float:
         return math.log(linear_minimax(caps, one * math.exp(-log_m)).value / goal)
 
-    # The risk is at most sum n_l and, with the whole budget on the largest cap, at least cap n / (cap + n).
+    # The risk is at most sum n_l and, with the whole budget on the largest cap, at least cap n / (cap + n); the margins
+    # are wide enough for a sign that rounding cannot turn.
     top = int(np.argmax(caps))
-    low = math.log(one[top] * (1.0 / goal - 1.0 / caps[top])) - 1e-9
-    high = math.log(one.sum() / goal) + 1e-9
+    low = math.log(one[top] / caps[top]) + math.log((caps[top] - goal) / goal) - 5.0
+    high = math.log(one.sum() / goal) + 1.0
     return math.exp(float(brentq(excess, low, high, xtol=1e-13)))
 
 
@@ -111,8 +120,8 @@ class DesignRisk:
     """Monte-Carlo risks in random design of the posterior mean for independent normal coordinates.
 
     bayes   its mean risk under that prior, no more than the worst-case risk of any estimate linear in y
-    worst   its worst-case risk over the class, no less than the minimax risk
-    Each has a standard error; `worst` is taken at the level that is worst on average.
+    worst   its worst-case risk over the class, no less than the minimax risk, at the level that is worst on average
+    Both with their standard errors.
     """
 
     bayes: float
@@ -146,9 +155,9 @@ def design_risk(
     `shares` p are those of `linear_minimax` by default; a level of share 0 is estimated by 0, and its signal is noise
     for the others. Raises what `knapsack` raises, and InputTypeError if rng is no generator.
     """
-    widths = np.array([whole("sizes", int(d), 1) for d in np.ravel(sizes)])
+    widths = np.array([whole("sizes", d, 1) for d in np.ravel(sizes).tolist()])
     caps, noise = caps_and_noise(caps, level_noise(widths, whole("m", m, 1), variance))
-    p = linear_minimax(caps, noise).shares if shares is None else np.asarray(shares, float)
+    p = _shares(shares, caps, noise)
     level = np.repeat(np.arange(len(caps)), widths)
     active = np.flatnonzero(p[level] > 0.0)
     precision = np.diag((widths / np.where(p > 0.0, p * caps, 1.0))[level[active]])

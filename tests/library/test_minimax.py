@@ -124,10 +124,11 @@ def test_the_ball_constant_brackets_the_least_fisher_information():
 
 def test_samples_invert_the_risk():
     caps, sizes = stratified_caps(0.5, 0.2, 8, 8000), [1000] * 8
-    for share in (0.999, 0.5, 1e-3):
+    for share in (1 - 1e-12, 0.999, 0.5, 1e-3, 1e-9):
         m = samples_for(share * caps.max(), caps, sizes, 2.0)
         assert linear_minimax(caps, level_noise(sizes, m, 2.0)).value == pytest.approx(share * caps.max(), rel=1e-10)
     assert samples_for(caps.max(), caps, sizes) == 0.0
+    assert 0.0 < samples_for(np.nextafter(caps.max(), 0), caps, sizes) < 1e-6
 
 
 def test_packing_and_fano():
@@ -185,6 +186,11 @@ def test_one_coordinate_and_one_row_by_quadrature():
         (lambda: knapsack([1.0], [1.0, 2.0]), InputError, "lengths differ"),
         (lambda: linear_minimax([0.0], [1.0]), InputError, "delete it"),
         (lambda: van_trees([1.0], [1.0], [1], [1.5]), InputError, "at most 1"),
+        (lambda: van_trees([1.0], [1.0], [1, 1]), InputError, "lengths differ"),
+        (lambda: van_trees([1.0], [1.0], [1], [-0.5]), InputError, "shares >= 0"),
+        (lambda: van_trees([1.0, 1.0], [1.0, 1.0], [1, 1], [0.5]), InputError, "lengths differ"),
+        (lambda: design_risk([1.0], [2.5], 3, 5, np.random.default_rng(0)), InputTypeError, "whole number"),
+        (lambda: design_risk([1.0], [1], 3, 1, np.random.default_rng(0)), InputError, "at least 2"),
         (lambda: samples_for(0.0, [1.0], [1]), InputError, "infinitely many"),
         (lambda: gilbert(0, 1), InputError, "at least 1"),
         (lambda: gilbert(2.0, 1), InputTypeError, "whole number"),
