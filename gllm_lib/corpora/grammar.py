@@ -37,7 +37,7 @@ class Brackets:
 
     def __post_init__(self) -> None:
         for name in ("kinds", "max_depth"):
-            at_least_one(name, getattr(self, name))
+            object.__setattr__(self, name, at_least_one(name, getattr(self, name)))  # a numpy power would overflow
         p = number("open_probability", self.open_probability)
         if not 0 < p < 1:
             raise InputError(f"open_probability is {p}; give a number strictly between 0 and 1, such as 0.4")
@@ -170,13 +170,13 @@ class LevelTree:
     amplitudes: tuple[Probability, ...] | None = None
 
     def __post_init__(self) -> None:
-        if at_least_one("symbols", self.symbols) < 2:
+        object.__setattr__(self, "symbols", at_least_one("symbols", self.symbols))
+        if self.symbols < 2:
             raise InputError("symbols is 1, and one symbol says nothing; give at least 2")
         lengths = {"branching": 0, "agreement": 0, "weights": 1, "amplitudes": 1}
-        if self.amplitudes is None:
-            object.__setattr__(self, "amplitudes", (1,) * len(self.weights))
         for name, more in lengths.items():
-            values = getattr(self, name)
+            ones = name == "amplitudes" and self.amplitudes is None
+            values = (1,) * len(self.weights) if ones else getattr(self, name)
             if not isinstance(values, tuple | list):
                 raise InputTypeError(f"{name} is {values!r:.40}; give a tuple with one entry per level")
             if len(values) != len(self.branching) + more or not values:
@@ -265,7 +265,7 @@ class LevelTree:
     def conditional(self, prefix: ArrayLike) -> NDArray[Any]:
         """Return the law of the token after `prefix` (up to T - 1 tokens), shape (m,).
 
-        Fractions if no agreement is a float. Raises InputError for a whole sentence or an unknown token.
+        Fractions if no agreement is a float; else refused as in `conditionals`, or for a whole sentence.
         """
         prefix = token_array("prefix", prefix, self.symbols, 1)
         if prefix.size >= self.length:
@@ -279,11 +279,6 @@ class LevelTree:
 
         Raises InputError for another length, an unknown token, or more children than floating point can follow.
         """
-        for children, rho in zip(self.branching, self.agreement, strict=True):
-            odds = math.log1p(self.symbols * float(rho) / (1 - float(rho)))  # of two symbols of a parent, per child
-            if children * odds > LARGEST_ODDS:
-                raise InputError(f"{children} children of agreement {rho} give odds of e**{children * odds:.0f}, over "
-                                 "the largest float; give fewer children or less agreement")  # fmt: skip
         tokens = token_array("tokens", tokens, self.symbols, 2)
         if tokens.shape[1] != self.length:
             raise InputError(f"tokens has shape {tokens.shape}; a sentence has {self.length} tokens: give (N, T)")
@@ -291,6 +286,11 @@ class LevelTree:
 
     def _laws(self, tokens: NDArray[np.int64], exact: bool) -> NDArray[Any]:
         """Pass messages up (law of the leaves below given a node) and down (law of a node given all to its left)."""
+        for children, rho in zip(self.branching, self.agreement, strict=True):
+            odds = math.log1p(self.symbols * float(rho) / (1 - float(rho)))  # of two symbols of a parent, per child
+            if not exact and children * odds > LARGEST_ODDS:
+                raise InputError(f"{children} children of agreement {rho} give odds of e**{children * odds:.0f}, over "
+                                 "the largest float; give fewer children, less agreement or Fractions")  # fmt: skip
         one: Any = Fraction(1) if exact else 1.0
         eye = np.eye(self.symbols, dtype=np.int64) * one
         kernels = [eye * rho + (1 - rho) * one / self.symbols for rho in (one * r for r in self.agreement)]

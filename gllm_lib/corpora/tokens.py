@@ -104,6 +104,9 @@ def write_tokens(path: str | os.PathLike[str], ids: ArrayLike, vocabulary: int, 
 
     `bytes` counts the UTF-8 bytes of the text they came from. Raises InputError for no token or one out of range.
     """
+    for name, value in (("vocabulary", vocabulary), ("bytes", bytes)):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer):
+            raise InputTypeError(f"{name} is {value!r:.40}; give a whole number")
     if not 1 <= vocabulary <= 2**32:
         raise InputError(f"vocabulary is {vocabulary}; give the number of token types, from 1 to 2**32")
     if bytes < 0:
@@ -135,13 +138,17 @@ def open_tokens(path: str | os.PathLike[str], *, verify: bool = True) -> TokenFi
         raise FileError(f"{source} cannot be read: {error.strerror or error}; check the path") from error
     if told is None:
         raise FileError(f"{source} is a safetensors file but no token file; give one that write_tokens wrote")
-    facts = json.loads(told)
-    vocabulary = facts["vocabulary"]
-    tokens = np.memmap(source, dtype="<u2" if vocabulary <= 2**16 else "<u4", mode="r", offset=start)
-    if verify and hashlib.sha256(tokens.data).hexdigest() != facts["sha256"]:
+    try:
+        facts = json.loads(told)
+        vocabulary = facts["vocabulary"]
+        tokens = np.memmap(source, dtype="<u2" if vocabulary <= 2**16 else "<u4", mode="r", offset=start)
+        result = TokenFile(tokens, **facts)
+    except (ValueError, TypeError, KeyError) as error:
+        raise FileError(f"{source} has a damaged header ({error}); write it again with write_tokens") from error
+    if verify and (hashlib.sha256(tokens.data).hexdigest() != facts["sha256"] or tokens.max() >= vocabulary):
         raise FileError(f"{source} holds other tokens than were written (its SHA-256 differs); write it again")
     note_input(source)
-    return TokenFile(tokens, **facts)
+    return result
 
 
 def token_ids(ids: ArrayLike, vocabulary: int) -> NDArray[np.int64]:

@@ -85,6 +85,13 @@ def test_every_prefix_has_the_law_that_a_stack_gives(kinds, p, deepest, seed):
         assert depth[i] == len(stack)
 
 
+def test_whole_numbers_of_numpy_are_numbers():
+    assert list(Brackets(np.int64(2), F(5, 7), np.int64(60)).depth_law()) == list(Brackets(2, F(5, 7), 60).depth_law())
+    assert list(LevelTree(np.int8(3), (np.int8(40),), (F(2, 3),), (1, 1)).conditional([0] * 39)) == list(
+        LevelTree(3, (40,), (F(2, 3),), (1, 1)).conditional([0] * 39)
+    )
+
+
 @pytest.mark.parametrize("p", [0.999, 0.001])
 def test_deep_brackets_neither_overflow_nor_lose_mass(p):
     law = Brackets(1, p, 2000).depth_law()
@@ -94,8 +101,9 @@ def test_deep_brackets_neither_overflow_nor_lose_mass(p):
 
 @pytest.mark.parametrize(
     ("tokens", "place"),
-    [([0, 3], r"tokens\[1\] is 3"), ([2], r"tokens\[0\] is 2"), ([4, 0, 4], r"tokens\[2\] is 4"),
-     ([0, 0, 0], r"tokens\[2\] is 0"), ([0, 2, 2], r"tokens\[2\] is 2"), ([5], "0 to 4"), ([-1], "0 to 4"),
+    [([0, 3], r"tokens\[1\] is 3"), ([1, 2], r"tokens\[1\] is 2"), ([2], r"tokens\[0\] is 2"),
+     ([4, 0, 4], r"tokens\[2\] is 4"), ([0, 0, 0], r"tokens\[2\] is 0"), ([0, 2, 2], r"tokens\[2\] is 2"),
+     ([5], "0 to 4"), ([-1], "0 to 4"),
      ([[0, 2]], "1 dimension")],
 )  # fmt: skip
 def test_what_is_no_beginning_of_a_stream_is_refused_where_it_breaks(tokens, place):
@@ -263,3 +271,8 @@ def test_sentences_that_no_tree_makes_are_refused():
         TREE.features([[0, 1]])
     with pytest.raises(InputError, match="fewer children"):
         LevelTree(2, (1000,), (0.9,), (1, 1)).conditionals(np.zeros((1, 1000), dtype=int))
+    undecided = [0] * 120 + [1] * 119
+    with pytest.raises(InputError, match="or Fractions"):
+        LevelTree(2, (240,), (0.9,), (1, 1)).conditional(undecided)
+    exact = LevelTree(2, (240,), (F(9, 10),), (1, 1)).conditional(undecided)
+    assert list(exact) == [F(181, 200), F(19, 200)]  # odds of 19 for the symbol that leads by one

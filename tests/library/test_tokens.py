@@ -113,6 +113,18 @@ def test_every_truncation_and_a_flipped_bit_are_noticed(tmp_path):
     assert open_tokens(path, verify=False).tokens.tolist() == [3, 1, 258]
 
 
+def test_a_header_with_a_flipped_bit_gives_no_other_tokens_and_no_other_error(tmp_path):
+    path = write_tokens(tmp_path / "t", [3, 1, 9], 10)
+    whole, refused = path.read_bytes(), 0
+    for bit in range(8 * len(whole)):
+        path.write_bytes(whole[: bit // 8] + bytes([whole[bit // 8] ^ 1 << bit % 8]) + whole[bit // 8 + 1 :])
+        try:
+            assert open_tokens(path).tokens.tolist() == [3, 1, 9]
+        except FileError:
+            refused += 1
+    assert refused > 0.9 * 8 * len(whole)  # the rest are digits of counts, and padding
+
+
 def test_foreign_and_missing_files_are_refused(tmp_path):
     from safetensors.numpy import save_file
 
@@ -131,6 +143,7 @@ def test_foreign_and_missing_files_are_refused(tmp_path):
     ("ids", "vocabulary", "error", "told"),
     [([], 5, InputError, "empty"), ([0, 5, 6], 5, InputError, r"ids\[1\] is 5 \(2 of 3"), ([-1], 5, InputError, "-1"),
      ([0.0], 5, InputTypeError, "whole"), (None, 5, InputTypeError, "None"), ([0], 0, InputError, "vocabulary is 0"),
+     ([0], 2.5, InputTypeError, "vocabulary is 2.5"), ([0], "5", InputTypeError, "vocabulary is '5'"),
      ([0], 2**32 + 1, InputError, "2\\*\\*32")],
 )  # fmt: skip
 def test_a_refused_file_is_not_written_and_the_old_one_stays(tmp_path, ids, vocabulary, error, told):
