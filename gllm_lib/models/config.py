@@ -46,11 +46,16 @@ def _count(name: str, value: Any) -> int:
     return int(value)
 
 
-def _real(name: str, value: Any, least: float, *, strict: bool) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+def _real(name: str, value: Any, least: float, *, strict: bool) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise InputTypeError(f"{name} is {value!r:.40}; give a number")
-    if not (math.isfinite(value) and (value > least if strict else value >= least)):
-        raise InputError(f"{name} is {value}; give a finite number {'above' if strict else 'of at least'} {least:g}")
+    try:
+        real = float(value)
+    except OverflowError:
+        real = math.inf
+    if not (math.isfinite(real) and (real > least if strict else real >= least)):
+        raise InputError(f"{name} is {real}; give a finite number {'above' if strict else 'of at least'} {least:g}")
+    return real
 
 
 def _flag(name: str, value: Any) -> None:
@@ -95,10 +100,10 @@ class Grading:
     learned: tuple[Part, ...] = ()  # the grades that training moves
 
     def __post_init__(self) -> None:
-        _real("base", self.base, 1.0, strict=True)
-        _real("clip", self.clip, 1.0, strict=False)
+        _set(self, "base", _real("base", self.base, 1.0, strict=True))
+        _set(self, "clip", _real("clip", self.clip, 1.0, strict=False))
         if self.kappa is not None:
-            _real("kappa", self.kappa, 0.0, strict=True)
+            _set(self, "kappa", _real("kappa", self.kappa, 0.0, strict=True))
         _set(self, "levels", tuple(_count("levels", width) for width in _listed("levels", self.levels)))
         for part in get_args(Part):
             _set(self, part, None if getattr(self, part) is None else self._grades(part))
@@ -170,8 +175,8 @@ class GPTConfig:
                 raise InputError(f"{name} is {getattr(self, name)!r}; choose from {', '.join(get_args(kind))}")
         for name in ("bias", "tied", "head_bias"):
             _flag(name, getattr(self, name))
-        _real("rotary_base", self.rotary_base, 1.0, strict=True)
-        _real("epsilon", self.epsilon, 0.0, strict=True)
+        _set(self, "rotary_base", _real("rotary_base", self.rotary_base, 1.0, strict=True))
+        _set(self, "epsilon", _real("epsilon", self.epsilon, 0.0, strict=True))
         if self.width % self.heads:
             raise InputError(f"width {self.width} is not divided by {self.heads} heads; choose a divisor of the width")
         if self.position == "rotary" and self.head_width % 2:

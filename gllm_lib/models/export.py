@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from gllm_lib.checks import FileError, GllmError, InputError, exchange, write_bytes
+from gllm_lib.checks import FileError, GllmError, InputError, InputTypeError, exchange, write_bytes
 from gllm_lib.models.config import GPTConfig
 from gllm_lib.models.gpt import GPT
 
@@ -60,8 +60,9 @@ def save_model(model: GPT, path: str | os.PathLike[str]) -> Path:
 
     Raises InputError if a weight is not finite.
     """
+    weights = _weights(model)
     metadata = {"format": "pt", CONFIG: json.dumps(model.config.to_dict(), sort_keys=True)}
-    return write_bytes(path, save(_weights(model), metadata))
+    return write_bytes(path, save(weights, metadata))
 
 
 def load_model(path: str | os.PathLike[str]) -> GPT:
@@ -100,9 +101,8 @@ def export_huggingface(model: GPT, path: str | os.PathLike[str]) -> Path:
 
     Raises InputError with the reason if neither class holds the model, and FileError if `path` holds something else.
     """
-    config = model.config
+    weights, config = _weights(model), model.config
     family = _family(config)
-    weights = _weights(model)
     renamed = _gpt2_weights(weights, config) if family == "GPT2LMHeadModel" else _llama_weights(weights, config)
     settings = _gpt2_settings(config) if family == "GPT2LMHeadModel" else _llama_settings(config)
     settings |= {
@@ -206,6 +206,8 @@ def _llama_settings(config: GPTConfig) -> dict[str, object]:
 
 def _weights(model: GPT) -> dict[str, Tensor]:
     """Return the state of `model` on the CPU; raises InputError if a weight is not finite."""
+    if not isinstance(model, GPT):
+        raise InputTypeError(f"model is a {type(model).__name__}; give a GPT")
     weights = {name: weight.detach().cpu().contiguous() for name, weight in model.state_dict().items()}
     for name, weight in weights.items():
         if not weight.isfinite().all():

@@ -93,7 +93,7 @@ class GPT(nn.Module):
             else:
                 deviation = residual if ".out." in name or ".down." in name else DEVIATION
                 parameter.normal_(0.0, deviation, generator=generator)
-        self.position.fill(self.config)
+        self.position.fill()
         if self.grading is not None:
             self.grading.fill()
 
@@ -145,7 +145,7 @@ class GPT(nn.Module):
         """Start the level projections P = [P_0 | ... | P_{L-1}] at `matrix`; raises InputError if it is singular."""
         if self.grading is None or self.grading.projection is None:
             raise InputError("this model has no level projections; build it with Grading(projection=True)")
-        matrix = torch.as_tensor(matrix)
+        matrix = torch.as_tensor(matrix).to(self.grading.projection)  # as it will be held: the cast may overflow
         check_projection(matrix, self.config.width)
         self.grading.projection.copy_(matrix)
 
@@ -187,8 +187,8 @@ def _norm(config: GPTConfig) -> nn.Module:
 
 def _checked(tokens: Any, config: GPTConfig) -> Tensor:
     """Return the tokens as the embedding takes them; raises InputError or InputTypeError for any it does not know."""
-    if not isinstance(tokens, Tensor) or tokens.is_floating_point() or tokens.dtype == torch.bool:
-        kind = tokens.dtype if isinstance(tokens, Tensor) else type(tokens).__name__
+    kind = tokens.dtype if isinstance(tokens, Tensor) else type(tokens).__name__
+    if not isinstance(kind, torch.dtype) or kind.is_floating_point or kind.is_complex or kind == torch.bool:
         raise InputTypeError(f"tokens are {kind}; give a tensor of integers, shape (batch, positions)")
     if tokens.ndim != 2 or tokens.numel() == 0:
         raise InputError(f"tokens have shape {tuple(tokens.shape)}; give (batch, positions), none of them zero")

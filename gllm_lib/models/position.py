@@ -5,6 +5,8 @@ T positions, D width, K head width, L levels
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -39,6 +41,7 @@ class PositionTable(nn.Module):
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
+        self.config = config
         if config.position == "learned":
             self.table = nn.Parameter(torch.empty(config.context, config.width))
         elif config.position == "sinusoidal":
@@ -47,8 +50,16 @@ class PositionTable(nn.Module):
             for name in ("cosine", "sine"):
                 self.register_buffer(name, torch.empty(config.context, config.head_width), persistent=False)
 
-    def fill(self, config: GPTConfig) -> None:
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> PositionTable:
+        """Move or cast as any module; the rotary tables, which no file holds, are then computed again for the type."""
+        super()._apply(fn, recurse)
+        if self.config.position == "rotary" and not self.cosine.is_meta:
+            self.fill()
+        return self
+
+    def fill(self) -> None:
         """Write what is computed and not learned: the sinusoidal table, in level coordinates, or the rotary ones."""
+        config = self.config
         if config.position == "sinusoidal":
             graded = config.grading is not None and config.grading.position
             self.table.copy_(sinusoidal_table(config.context, config.level_widths if graded else (config.width,)))

@@ -146,10 +146,20 @@ def test_a_tied_head_is_refused_until_untied():
     assert compile_grades(ungraded).config == ungraded.config.uniform()  # a grade of zero changes no table
 
 
+@pytest.mark.parametrize("grades", [{"projection": True}, {"projection": True, "embedding": [1.0]}])
+def test_a_tied_head_is_refused_with_projections_too(grades):
+    with pytest.raises(CompileError, match="tied to a graded embedding"):
+        compile_grades(build(gpt2_like(*SMALL, grading=Grading(**grades))))
+
+
 def test_grades_after_the_rotation_must_agree_in_a_pair():
     config = llama_like(*SMALL, grading=Grading(heads=[0, 0.5, 1, 0, 0.5, 0.75], after_rotary=True))
     with pytest.raises(CompileError, match=r"layer 0, head 0, coordinates 2 and 5.*one grade"):
         compile_grades(build(config))
+    last = np.zeros((2, 2, K))
+    last[1, 1, 4] = 1.0
+    with pytest.raises(CompileError, match="layer 1, head 1, coordinates 1 and 4"):
+        compile_grades(build(replace(config, grading=replace(config.grading, heads=last))))
     early = replace(config, grading=replace(config.grading, after_rotary=False))
     assert torch.equal(compile_grades(build(early))(tokens_of()), build(early)(tokens_of()))
     assert (build(config)(tokens_of()) - build(early)(tokens_of())).abs().max() > 1e-3
@@ -168,12 +178,13 @@ def test_the_model_is_left_as_it_was_and_shares_nothing_with_its_twin():
     assert all(parameter.requires_grad for parameter in twin.parameters())
 
 
-def test_a_plain_model_compiles_to_a_copy():
-    model = build(gpt2_like(*SMALL))
-    twin = compile_grades(model)
-    assert twin is not model
-    assert twin.config == model.config
-    assert torch.equal(twin(tokens_of()), model(tokens_of()))
+@pytest.mark.parametrize("make", [gpt2_like, llama_like])
+def test_a_plain_model_compiles_to_a_copy_whatever_type_it_had(make):
+    for model in (build(make(*SMALL)), build(make(*SMALL)).bfloat16().float()):
+        twin = compile_grades(model)
+        assert twin is not model
+        assert twin.config == model.config
+        assert torch.equal(twin(tokens_of()), model(tokens_of()))
 
 
 def test_bad_arguments_are_refused():

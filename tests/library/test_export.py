@@ -15,8 +15,9 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from safetensors.torch import load_file, save_file
 
-from gllm_lib.checks import FileError, InputError
+from gllm_lib.checks import FileError, InputError, InputTypeError
 from gllm_lib.models import (
+    GPT,
     Grading,
     compile_grades,
     export,
@@ -201,6 +202,24 @@ def test_exporting_imports_no_transformers(root):
     subprocess.run([sys.executable, "-c", script], check=True, cwd=root)
 
 
+def test_a_model_made_in_another_default_type_comes_back_bit_for_bit(tmp_path):
+    torch.set_default_dtype(torch.float64)
+    try:
+        model = GPT(PLAIN["llama, swiglu"], generator=seeded())
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(load_model(save_model(model, tmp_path / "model.safetensors"))(tokens_of()), model(tokens_of()))
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize(("make", "length"), [(gpt2_like, "n_positions"), (llama_like, "max_position_embeddings")])
+def test_settings_that_logits_do_not_show(make, length, tied, tmp_path):
+    folder = export_huggingface(build(make(*SMALL, tied=tied)), tmp_path / "out")
+    told = json.loads((folder / "config.json").read_text())
+    assert (told[length], told["tie_word_embeddings"], told["vocab_size"]) == (CONTEXT, tied, 11)
+    assert told["bos_token_id"] is told["eos_token_id"] is None  # else token 0 or 1 would end a text
+
+
 def test_names_and_forms_of_gpt2(tmp_path):
     model = build(gpt2_like(11, 6, 12, 1, 2, tied=False))
     folder = export_huggingface(model, tmp_path / "out")
@@ -245,6 +264,13 @@ def test_names_and_forms_of_llama(tmp_path):
 def test_what_no_class_holds_is_refused_with_the_reason(config, says, tmp_path):
     with pytest.raises(InputError, match=says):
         export_huggingface(build(config), tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("write", [save_model, export_huggingface])
+def test_only_models_are_written(write, tmp_path):
+    with pytest.raises(InputTypeError, match="model is a dict; give a GPT"):
+        write({}, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,5 +1,6 @@
 """What configurations and models refuse, and how they say so."""
 
+import json
 import math
 import subprocess
 import sys
@@ -49,6 +50,9 @@ BAD_GRADINGS = [
     (InputError, "base is inf", {"base": math.inf}),
     (InputError, "clip is 0.5; give a finite number of at least 1", {"clip": 0.5}),
     (InputError, "kappa is 0", {"kappa": 0.0}),
+    (InputError, r"heads\[0\] is 1.00001 ", {"heads": [1.00001]}),
+    (InputError, "base is inf", {"base": 10**400}),
+    (InputTypeError, "clip is 2j; give a number", {"clip": 2j}),
     (InputError, r"heads\[1\] is 1.1 .* lies in \[0, 1\]", {"heads": [0, 1.1]}),
     (InputError, r"embedding\[0\] is -0.1", {"embedding": [-0.1]}),
     (InputError, r"output\[2\] is nan", {"output": [0, 0, math.nan]}),
@@ -79,6 +83,12 @@ def test_bad_gradings_are_refused(error, says, values):
         Grading(**values)
 
 
+def test_numbers_of_numpy_are_kept_as_numbers_that_json_holds():
+    grading = Grading(base=np.float32(2), clip=np.int64(4), kappa=np.float16(0.5))
+    config = gpt2_like(*SMALL, epsilon=np.float32(0.5), rotary_base=np.int32(100), grading=grading)
+    assert GPTConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+
+
 def test_bad_dictionaries_are_refused():
     good = gpt2_like(*SMALL).to_dict()
     with pytest.raises(InputError, match="no field dropout; its fields are"):
@@ -103,6 +113,7 @@ def test_bad_dictionaries_are_refused():
         (InputError, r"shape \(2, 0\)", torch.zeros(2, 0, dtype=torch.long)),
         (InputTypeError, "float32", torch.zeros(1, 2)),
         (InputTypeError, "bool", torch.zeros(1, 2, dtype=torch.bool)),
+        (InputTypeError, "complex64", torch.zeros(1, 2, dtype=torch.complex64)),
         (InputTypeError, "ndarray", np.zeros((1, 2), dtype=int)),
     ],
 )
@@ -132,10 +143,12 @@ def test_bad_arguments_of_the_model_are_refused():
         (r"shape \(3, 3\); give \(12, 12\)", torch.eye(3)),
         ("NaN", torch.eye(WIDTH) * math.nan),
         ("singular", torch.ones(WIDTH, WIDTH)),
+        ("infinity", torch.eye(WIDTH, dtype=torch.float64) * 1e200),  # finite, but not in the float32 of the model
     ):
         with pytest.raises(InputError, match=says):
             model.set_projection(matrix)
     assert torch.equal(model.grades()["projection"], torch.eye(WIDTH))
+    model.set_projection(torch.eye(WIDTH) * 1e-9)  # small is not singular
 
 
 def test_shapes_hold_where_they_are_checked(root):

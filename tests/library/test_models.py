@@ -155,6 +155,24 @@ def test_powers_of_two_scale_exactly(dtype, base):
     assert model.grading.scale("heads").tolist() == [base**n for n in range(-60, 61)]
 
 
+def test_a_grade_per_level_is_that_of_its_coordinates():
+    grading = Grading(levels=(4, 3, 5), embedding=[1, 0.5, 0])
+    assert build(gpt2_like(*SMALL, grading=grading)).grades()["embedding"].tolist() == [1] * 4 + [0.5] * 3 + [0] * 5
+
+
+@pytest.mark.parametrize("graded", [False, True])
+def test_wavelengths_lie_within_levels_only_where_the_position_is_graded(graded):
+    grading = Grading(levels=(5, 7), position=graded)
+    table = GPT(gpt2_like(*SMALL, position="sinusoidal", grading=grading), generator=seeded()).position.table
+    assert torch.equal(table, sinusoidal_table(CONTEXT, (5, 7) if graded else (12,)).float())
+
+
+def test_rotary_tables_are_those_of_the_type_whatever_it_was_before():
+    expected, _ = rotary_tables(CONTEXT, K, 10000.0)
+    for model in (build(llama_like(*SMALL)), GPT(llama_like(*SMALL), generator=seeded()).bfloat16().double()):
+        assert torch.equal(model.position.cosine, expected)
+
+
 def test_sinusoidal_tables_are_the_equations():
     widths, context = (5, 4, 3), 50
     for levels in ((12,), widths):
