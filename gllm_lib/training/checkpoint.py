@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from gllm_lib.checks import FileError, InputError, write_bytes
@@ -40,6 +41,15 @@ class History:
 def checkpoint_path(folder: str | os.PathLike[str]) -> Path:
     """Return where a run keeps its checkpoint in `folder`."""
     return Path(folder) / NAME
+
+
+def prepare(folder: str | os.PathLike[str]) -> None:
+    """Make `folder`, and raise FileError, before any step is made, if no file can be written there."""
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise FileError(f"{folder} cannot hold checkpoints: {error.strerror}; give a folder to write to") from error
 
 
 def save_checkpoint(
@@ -113,9 +123,9 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Return what a checkpoint says about its run and its tensors, once the hash of both is right."""
     mend = "delete it to start afresh, or put a whole copy in its place"
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+        data = path.read_bytes()  # once: another process may put the next checkpoint in its place meanwhile
+        tensors = load(data)
+        metadata = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__", {})
     except (SafetensorError, OSError) as error:
         raise FileError(f"{path} is cut off or no safetensors file ({error}); {mend}") from error
     if metadata.get("format") != _FORMAT:

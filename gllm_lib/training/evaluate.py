@@ -46,8 +46,8 @@ def bits_per_byte(nats_per_token: float, tokens: int, bytes: int) -> float:
 
     `tokens` counts the predicted tokens and `bytes` the UTF-8 bytes they stand for. Raises InputError for none.
     """
-    if tokens < 1 or bytes < 1:
-        raise InputError(f"there are {tokens} tokens for {bytes} bytes; give at least one of each")
+    if not (1 <= tokens < math.inf and 1 <= bytes < math.inf):
+        raise InputError(f"there are {tokens} tokens for {bytes} bytes; give at least one of each, and finitely many")
     return _nats(nats_per_token) * tokens / (bytes * math.log(2))
 
 
@@ -160,7 +160,10 @@ def _arcs(arcs: ArrayLike, sequences: int, length: int) -> NDArray[np.int64]:
 
 
 def _numpy(name: str, value: Any) -> NDArray[Any]:
-    return value.detach().cpu().numpy() if isinstance(value, Tensor) else as_array(name, value, "give an array")
+    if not isinstance(value, Tensor):
+        return as_array(name, value, "give an array")
+    told = value.detach().cpu()
+    return (told.float() if told.dtype == torch.bfloat16 else told).numpy()  # numpy has no bfloat16
 
 
 def _nats(value: float) -> float:

@@ -24,7 +24,7 @@ from torch import distributed, nn
 from tqdm import tqdm
 
 from gllm_lib.checks import GllmError, InputError, InputTypeError
-from gllm_lib.training.checkpoint import History, checkpoint_path, load_checkpoint, save_checkpoint
+from gllm_lib.training.checkpoint import History, checkpoint_path, load_checkpoint, prepare, save_checkpoint
 from gllm_lib.training.loss import graded_loss
 from gllm_lib.training.schedule import Recipe, adamw, cosine
 from gllm_lib.training.windows import Windows, windows
@@ -39,8 +39,11 @@ class Diverged(GllmError, ArithmeticError):
     """A loss, gradient or evaluation is not finite; `step` counts from 0, `checkpoint` is the last good one or None."""
 
     def __init__(self, message: str, step: int, checkpoint: Path | None):
-        super().__init__(message)
+        super().__init__(message, step, checkpoint)  # all of them, so that it can be sent from another process
         self.step, self.checkpoint = step, checkpoint
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 @contextmanager
@@ -71,10 +74,11 @@ def train(
     `weights` are base**q per type (V,) or per position (N,), and go to the targets; a weight w(y) of a text is a factor
     of those of its positions. `evaluate(model)`, a number or a dict of numbers, is asked every `evaluate_every` steps
     and at the end; training stops once `until(history)` holds. With a `folder`, a call that was killed goes on, bit for
-    bit, from its last checkpoint. In a process group of torch.distributed each process takes its share of the
-    micro-batches, of which there are at least as many as processes, and the first one writes. Raises InputError or
-    InputTypeError for data, recipe or checkpoint that do not fit, FileError for a broken checkpoint, and Diverged for a
-    loss that is not finite.
+    bit, from its last checkpoint, whose weights replace those of `model`: give every initialisation its own folder. In
+    a process group of torch.distributed each process takes its share of the micro-batches, of which there are at least
+    as many as processes, and the first one writes. Raises InputError or InputTypeError for data, recipe or checkpoint
+    that do not fit, FileError for a checkpoint that is broken or a folder that takes none, and Diverged for a loss that
+    is not finite.
     """
     config = model.config
     data = windows(tokens, weights, config.vocabulary, config.context)
@@ -88,6 +92,8 @@ def train(
         raise InputError(f"evaluate_every is {evaluate_every}; give a number of steps, or 0 for the end alone")
     if config.grading is not None and "heads" in config.grading.learned:
         recipe.penalties.require_coercive(config.heads)
+    if folder is not None:
+        prepare(folder)
     with single_thread():
         return _run(model, data, recipe, folder, evaluate, evaluate_every, progress, until)
 
@@ -196,18 +202,22 @@ def _ask(
         return
     value = evaluate(model)
     try:
-        evaluations.append((done, json.loads(json.dumps(value, allow_nan=False))))
-    except TypeError as error:
+        plain = json.loads(json.dumps(value, default=float))
+    except (TypeError, ValueError, RuntimeError) as error:
         raise InputTypeError(f"evaluate returned {value!r:.80}; return a number, or a dict of numbers") from error
+    try:
+        json.dumps(plain, allow_nan=False)
     except ValueError as error:
         raise _diverged("the evaluation", done, good) from error
+    evaluations.append((done, plain))
 
 
 def _identity(model: GPT, recipe: Recipe, data: Windows) -> dict[str, Any]:
     """What a checkpoint must share with a run to be resumed by it; how often it is written is not part of that."""
     fixed = asdict(recipe)
     del fixed["save_every"]
-    return {"config": model.config.to_dict(), "recipe": fixed, "data": data.fingerprint()}
+    frozen = [name for name, each in model.named_parameters() if not each.requires_grad]
+    return {"config": model.config.to_dict(), "recipe": fixed, "data": data.fingerprint(), "frozen": frozen}
 
 
 def _diverged(what: str, step: int, good: _Folder) -> Diverged:

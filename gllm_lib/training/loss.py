@@ -18,8 +18,11 @@ from gllm_lib.checks import InputError, InputTypeError
 
 
 def token_losses(logits_BTV: Float[Tensor, "B T V"], targets_BT: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-    """Negative log-likelihood of every target in nats, the summands of GLLM Eq. 3; InputError if shapes disagree."""
-    _same_positions("targets", targets_BT, logits_BTV)
+    """Negative log-likelihood of every target in nats, the summands of GLLM Eq. 3.
+
+    Raises InputError if shapes disagree or a target is out of range, InputTypeError if targets are no integers.
+    """
+    targets_BT = _checked_targets(targets_BT, logits_BTV)
     flat = functional.cross_entropy(logits_BTV.flatten(0, 1), targets_BT.flatten(), reduction="none")
     return flat.view_as(targets_BT)
 
@@ -35,10 +38,10 @@ def graded_loss(
     `weights_BT` are base**q, taken as they are: divide them by their mean to keep the scale of the uniform loss. The
     divisor is the number of positions and not the sum of the weights, so equal micro-batches average to the batch.
     `sequence_weights_B` is w(y) of Eq. 20; it moves the minimiser unless E[w | y_1..y_t] does not depend on y_t.
-    Raises InputError if shapes disagree.
+    Raises InputError and InputTypeError as `token_losses` does, and InputError if shapes of weights disagree.
     """
     if weights_BT is None and sequence_weights_B is None:
-        _same_positions("targets", targets_BT, logits_BTV)
+        targets_BT = _checked_targets(targets_BT, logits_BTV)
         return functional.cross_entropy(logits_BTV.flatten(0, 1), targets_BT.flatten())
     losses_BT = token_losses(logits_BTV, targets_BT)
     if weights_BT is not None:
@@ -139,6 +142,24 @@ class Penalties:
         if self.diversity and "heads" in grades:
             total = total - self.diversity * diversity_penalty(grades["heads"])
         return total
+
+
+def _checked_targets(targets_BT: Tensor, logits_BTV: Tensor) -> Tensor:
+    """Return the targets as cross-entropy takes them; it would leave out -100 and divide by another number."""
+    _same_positions("targets", targets_BT, logits_BTV)
+    kind, count = targets_BT.dtype, logits_BTV.shape[-1]
+    if kind.is_floating_point or kind.is_complex or kind == torch.bool:
+        raise InputTypeError(f"targets are {kind}; give integers from 0 to {count - 1}")
+    targets_BT = targets_BT.long()
+    if not targets_BT.numel():
+        raise InputError(f"targets have shape {tuple(targets_BT.shape)}; give at least one")
+    least, most = (int(end) for end in targets_BT.aminmax())
+    if least < 0 or most >= count:
+        raise InputError(
+            f"target {least if least < 0 else most} is out of range; logits are of 0 to {count - 1}: leave a position "
+            "out by a weight of 0"
+        )
+    return targets_BT
 
 
 def _same_positions(name: str, value: Tensor, logits_BTV: Tensor) -> None:

@@ -5,6 +5,7 @@ Shapes: B pairs, T positions, V vocabulary.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -58,10 +59,10 @@ def dpo_loss(
 ) -> Float[Tensor, ""]:
     """Mean of -log sigma(beta x margin) over pairs of log-probabilities, without overflow (GLLM Eq. 22).
 
-    Raises InputError unless beta > 0 and all four have one shape.
+    Raises InputError unless 0 < beta < infinity and all four have one shape.
     """
-    if not beta > 0:
-        raise InputError(f"beta is {beta}; the inverse temperature of the implicit reward is positive, such as 0.1")
+    if not 0 < beta < math.inf:
+        raise InputError(f"beta is {beta}; the inverse temperature of the reward is positive and finite, such as 0.1")
     given = (policy_chosen, policy_rejected, reference_chosen, reference_rejected)
     if len({tuple(each.shape) for each in given}) > 1:
         raise InputError(f"shapes differ: {[tuple(each.shape) for each in given]}; give one number per pair in each")

@@ -59,6 +59,10 @@ class Recipe:
             raise InputError(f"warmup is {self.warmup} of {self.steps} steps; leave at least one step to the cosine")
         if self.batch % self.accumulate:
             raise InputError(f"batch {self.batch} does not split into {self.accumulate} equal micro-batches")
+        if not isinstance(self.penalties, Penalties):
+            raise InputTypeError(f"penalties is a {type(self.penalties).__name__}; give Penalties(...)")
+        if not isinstance(self.betas, tuple | list) or not all(isinstance(beta, int | float) for beta in self.betas):
+            raise InputTypeError(f"betas are {self.betas!r:.40}; give two numbers, such as (0.9, 0.95)")
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
             raise InputError(f"betas are {self.betas}; give two numbers from 0 to below 1, such as (0.9, 0.95)")
         object.__setattr__(self, "betas", tuple(self.betas))

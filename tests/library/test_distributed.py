@@ -64,7 +64,7 @@ def test_two_processes_train_what_one_does_and_resume(tmp_path: Path, root: Path
     assert (tmp_path / "run" / "checkpoint.safetensors").exists()
     resumed = launch(root, tmp_path, -1)
     assert resumed.returncode == 0, resumed.stderr
-    assert resumed.stdout.count(" from 3\n") == 2  # the fourth step was under way
+    assert resumed.stdout.count(" from 3") == 2  # the fourth step was under way; line ends of two processes may mix
     assert resumed.stdout.count("batch 5 does not split into micro-batches for 2 processes") == 2
 
     one = build(GRADED)

@@ -177,6 +177,8 @@ def test_a_grammar_is_predicted_best_where_only_one_token_can_follow():
      (lambda m: evaluate(None, TOKENS), InputTypeError, "GPT"), (lambda m: encode(m, []), InputError, "at least 1"),
      (lambda m: encode(m, TOKENS, 3), InputError, "layer is 3"), (lambda m: encode(m, [7]), InputError, "0 to 4"),
      (lambda m: perplexity(math.nan), InputError, "nan"), (lambda m: perplexity(-0.1), InputError, "-0.1"),
+     (lambda m: bits_per_byte(1.0, math.nan, 5), InputError, "nan tokens"),
+     (lambda m: bits_per_byte(1.0, 5, math.inf), InputError, "inf bytes"),
      (lambda m: perplexity(710.0), InputError, "709"), (lambda m: bits_per_byte(1.0, 5, 0), InputError, "0 bytes"),
      (lambda m: accuracy_by_depth([1], [1, 2], [0, 0]), InputError, "shape"),
      (lambda m: accuracy_by_depth([], [], []), InputError, "at least one"),
@@ -187,6 +189,15 @@ def test_a_grammar_is_predicted_best_where_only_one_token_can_follow():
 def test_bad_input_is_refused(call, error, told):
     with pytest.raises(error, match=told):
         call(gpt())
+
+
+def test_half_precision_is_measured_as_its_values_are():
+    model, tokens = gpt().bfloat16(), torch.from_numpy(TOKENS[:14].astype(np.int64).reshape(2, 7))
+    weights, logits = model.attention_weights(tokens), model(tokens)
+    told = structural_attention_mass(weights, [(0, 3, 1)]), accuracy_by_depth(logits, tokens, tokens)
+    expected = structural_attention_mass(weights.float(), [(0, 3, 1)])
+    assert all(np.array_equal(a, b) for a, b in zip(told[0], expected, strict=True))
+    assert told[1] == accuracy_by_depth(logits.float(), tokens, tokens)
 
 
 def test_a_model_that_diverged_gives_no_number():

@@ -101,6 +101,31 @@ def test_shapes_that_disagree_are_named(call) -> None:
         call(normal(3, 4, 5), targets(3, 4, below=5))
 
 
+@pytest.mark.parametrize(
+    ("wrong", "error", "told"),
+    [
+        (-100, InputError, "target -100 is out of range; .* 0 to 4"),  # cross_entropy would leave it out
+        (5, InputError, "target 5 is out of range"),
+        (0.0, InputTypeError, "targets are torch.float"),
+        (True, InputTypeError, "targets are torch.bool"),
+    ],
+)
+def test_targets_that_no_logit_is_of_are_refused(wrong, error, told) -> None:
+    aims = torch.full((3, 4), wrong)
+    for loss in (token_losses, graded_loss):
+        with pytest.raises(error, match=told):
+            loss(normal(3, 4, 5), aims)
+    with pytest.raises(InputError, match="at least one"):
+        graded_loss(normal(0, 4, 5), targets(0, 4, below=5))
+
+
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int32, torch.uint16])
+def test_targets_of_any_integer_type_are_taken(kind: torch.dtype) -> None:
+    logits, aims = normal(3, 4, 5), targets(3, 4, below=5)
+    assert torch.equal(graded_loss(logits, aims.to(kind)), graded_loss(logits, aims))
+    assert torch.equal(token_losses(logits, aims.to(kind)), token_losses(logits, aims))
+
+
 def test_the_annotated_shapes_hold() -> None:
     checked = jaxtyped(typechecker=beartype)(graded_loss)
     assert checked(normal(3, 4, 5), targets(3, 4, below=5), torch.ones(3, 4)).shape == ()
@@ -219,7 +244,7 @@ def test_dpo_neither_overflows_nor_loses_its_gradient() -> None:
     assert chosen.grad.item() == -0.5  # -beta sigma(5000)
 
 
-@pytest.mark.parametrize("beta", [0.0, -1.0, math.nan])
+@pytest.mark.parametrize("beta", [0.0, -1.0, math.nan, math.inf])
 def test_dpo_needs_a_positive_beta(beta: float) -> None:
     with pytest.raises(InputError, match="beta is"):
         dpo_loss(*[torch.zeros(2)] * 4, beta)
@@ -323,6 +348,9 @@ def test_adamw_makes_the_printed_step() -> None:
         ({"peak": 1e-6}, InputError, "peak >= floor"),
         ({"warmup": 10}, InputError, "warmup is 10"),
         ({"betas": (0.9, 1.0)}, InputError, "betas are"),
+        ({"betas": 0.9}, InputTypeError, "betas are 0.9"),
+        ({"betas": ("a", "b")}, InputTypeError, "betas are"),
+        ({"penalties": {}}, InputTypeError, "penalties is a dict"),
         ({"seed": -1}, InputError, "seed is -1"),
         ({"decay": "0.1"}, InputTypeError, "decay is"),
     ],

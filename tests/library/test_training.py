@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import signal
 import subprocess
 import sys
@@ -242,7 +243,13 @@ def test_the_bar_is_off_unless_asked_for(capfd: pytest.CaptureFixture[str]) -> N
     assert "8/8" in err
 
 
-@pytest.mark.parametrize("value", [torch.zeros(1), object()])
+@pytest.mark.parametrize("value", [np.float32(0.5), torch.tensor(0.5), np.float64(0.5)])
+def test_numbers_of_numpy_and_torch_are_numbers(value: Any) -> None:
+    history = train(build(), TOKENS, RECIPE, evaluate=lambda m: {"loss": value})
+    assert history.evaluations == ((8, {"loss": 0.5}),)
+
+
+@pytest.mark.parametrize("value", [torch.zeros(2), object()])
 def test_an_evaluation_is_a_number(value: Any) -> None:
     with pytest.raises(InputTypeError, match="return a number"):
         train(build(), TOKENS, RECIPE, evaluate=lambda m: value)
@@ -382,6 +389,24 @@ def test_a_checkpoint_of_another_run_is_refused(config, tokens, recipe, weights,
     assert checkpoint_path(tmp_path).read_bytes() == kept
 
 
+def test_a_run_that_trains_other_weights_is_another_run(kept: bytes, tmp_path: Path) -> None:
+    checkpoint_path(tmp_path).write_bytes(kept)
+    model = build()
+    model.embedding.weight.requires_grad_(False)
+    with pytest.raises(InputError, match=r"there frozen is \[\], here it is \['embedding.weight'\]"):
+        train(model, TOKENS, RECIPE, weights=WEIGHTS, folder=tmp_path)
+
+
+@pytest.mark.parametrize("place", ["taken", "taken/below"])
+def test_a_folder_that_takes_no_checkpoint_is_refused_before_the_first_step(place: str, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    model = build()
+    before = state(model)
+    with pytest.raises(FileError, match="cannot hold checkpoints"):
+        train(model, TOKENS, RECIPE, folder=tmp_path / place)
+    assert state(model) == before
+
+
 def test_how_often_it_is_written_is_not_part_of_a_run(kept: bytes, tmp_path: Path) -> None:
     checkpoint_path(tmp_path).write_bytes(kept)
     assert len(train(build(), TOKENS, changed(save_every=2), weights=WEIGHTS, folder=tmp_path).losses) == RECIPE.steps
@@ -450,6 +475,11 @@ def test_a_checkpoint_waits_for_the_loss_after_it(tmp_path: Path) -> None:
     with pytest.raises(Diverged, match="step 1"):  # also where it would be the last one
         train(build(), TOKENS, changed(peak=1e30, steps=1), folder=tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_divergence_in_another_process_is_told_whole() -> None:
+    sent = pickle.loads(pickle.dumps(Diverged("the loss of step 3", 3, Path("a"))))
+    assert (str(sent), sent.step, sent.checkpoint) == ("the loss of step 3", 3, Path("a"))
 
 
 def test_an_evaluation_that_is_not_finite_stops_the_run() -> None:
