@@ -75,14 +75,14 @@ def load_model(path: str | os.PathLike[str]) -> GPT:
         raise FileError(f"{path} holds tensors but no {CONFIG} in its metadata; give a file that save_model wrote")
     try:
         config = GPTConfig.from_dict(json.loads(metadata[CONFIG]))
-        model = GPT(config, generator=torch.Generator())
+        with torch.device("meta"):  # allocates nothing, whatever size the file claims
+            shapes = GPT(config, generator=torch.Generator(device="cpu"))
     except (GllmError, ValueError, TypeError, KeyError) as error:
         raise FileError(
             f"{path} has a config that this version does not read: {error}; save the model again"
         ) from error
     dtype = next((weight.dtype for weight in weights.values() if weight.is_floating_point()), torch.float32)
-    model.to(dtype)
-    expected, found = _forms(model.state_dict()), _forms(weights)
+    expected, found = _forms(shapes.to(dtype).state_dict()), _forms(weights)
     for name in sorted(expected | found):
         if expected.get(name) != found.get(name):
             raise FileError(
@@ -92,6 +92,7 @@ def load_model(path: str | os.PathLike[str]) -> GPT:
     for name, weight in weights.items():
         if not weight.isfinite().all():
             raise FileError(f"{path} holds a {name} that is not finite; go back to an earlier checkpoint")
+    model = GPT(config, generator=torch.Generator()).to(dtype)
     model.load_state_dict(weights)
     return model
 

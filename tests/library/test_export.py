@@ -370,6 +370,7 @@ def test_other_files_are_refused_and_no_pickle_is_opened(tmp_path):
     [
         ({"layers": 3}, "blocks.2.attention.out.bias is absent in the file and .* by the config"),
         ({"layers": 1}, r"blocks.1.* in the file and absent by the config"),
+        ({"vocabulary": 10**13}, r"embedding.weight is \(11, 12\) .* and \(10000000000000, 12\)"),
         ({"vocabulary": 12}, r"embedding.weight is \(11, 12\) torch.float64 in the file and \(12, 12\)"),
         ({"grading": {"heads": [0.5] * 6}}, "grading.heads is absent in the file"),
         ({"heads": 5}, "a config that this version does not read: width 12 is not divided"),
