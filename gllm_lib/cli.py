@@ -77,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     study.add_argument("name", nargs="?", help="a study's name, as 'gllm study list' prints it")
     study.add_argument("--treebanks", type=Path, metavar="DIR", help="a folder of Universal Dependencies files")
     study.add_argument("--workers", type=int, default=2, help="single-thread processes (default 2)")
+    study.add_argument("--budget", default="default", help="a size that the plan names; only default is registered")
     study.set_defaults(run=_study)
     return parser
 
@@ -182,10 +183,10 @@ def _study(options: argparse.Namespace) -> None:
         raise InputError("name the study; 'gllm study list' prints the names")
     if options.action == "run":
         given = {"treebanks": options.treebanks} if options.treebanks else {}
-        studies.run(root, options.name, workers=options.workers, **given)
+        studies.run(root, options.name, workers=options.workers, budget=options.budget, **given)
     if options.action == "show":
-        _show_study(studies.load(root, options.name))
-    state = studies.status(root, options.name)
+        _show_study(studies.load(root, options.name, options.budget))
+    state = studies.status(root, options.name, options.budget)
     print(f"{state.study}: {state.done} of {state.planned} runs recorded, {state.minutes:.1f} minutes of computing")
     for cell, seed in state.missing[:10]:
         print(f"    to run: {cell}, seed {seed}")

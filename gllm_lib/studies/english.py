@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gllm_lib.analysis.bases import level_basis
 from gllm_lib.checks import FileError, InputError
@@ -30,6 +31,18 @@ def prepare(plan: Plan, root: Path, *, treebanks: str | Path | None = None) -> d
     Raises InputError without `treebanks`, FileError for a folder without the corpora, MissingEncoderError without the
     encoder's packages.
     """
+    folder = treebank_folder(treebanks)
+    encoder_folder()
+    found = {}
+    for cell in plan.fields["cells"]:
+        _, vectors, key = treebank_vectors(str(folder), cell, root / "build" / "encodings")
+        path = str(getattr(vectors, "filename", ""))
+        found[cell["id"]] = {"treebanks": str(folder), "encoding": path, "words_sha256": key}
+    return found
+
+
+def treebank_folder(treebanks: str | Path | None) -> Path:
+    """Return the folder of treebanks that a study was given; raises InputError without one, FileError for no folder."""
     if treebanks is None:
         raise InputError(
             "this study reads treebanks that the project does not hold; pass treebanks=DIR (--treebanks DIR), a folder "
@@ -38,27 +51,30 @@ def prepare(plan: Plan, root: Path, *, treebanks: str | Path | None = None) -> d
     folder = Path(treebanks)
     if not folder.is_dir():
         raise FileError(f"{folder} is no folder; give the one with the CoNLL-U files")
-    encoder_folder()
-    found = {}
-    for cell in plan.fields["cells"]:
-        corpus = _corpus(str(folder), cell["pattern"], cell["corpus"])
-        starts = np.flatnonzero(np.diff(corpus.sentence, prepend=-1))
-        sentences = [list(words) for words in np.split(np.array(corpus.tokens, dtype=object), starts[1:])]
-        vectors, key = encoded_corpus(sentences, root / "build" / "encodings", progress=True)
-        path = str(getattr(vectors, "filename", ""))
-        found[cell["id"]] = {"treebanks": str(folder), "encoding": path, "words_sha256": key}
-    return found
+    return folder
+
+
+def treebank_vectors(
+    folder: str, cell: Mapping[str, str], cache: Path
+) -> tuple[AnnotatedCorpus, NDArray[np.float32], str]:
+    """Return a cell's corpus, one MiniLM vector per word (n, 384) and the hash of the words; encodes if not cached."""
+    corpus = treebank(folder, cell["pattern"], cell["corpus"])
+    starts = np.flatnonzero(np.diff(corpus.sentence, prepend=-1))
+    sentences = [list(words) for words in np.split(np.array(corpus.tokens, dtype=object), starts[1:])]
+    vectors, key = encoded_corpus(sentences, cache, progress=True)
+    return corpus, vectors, key
 
 
 @lru_cache(maxsize=2)
-def _corpus(folder: str, pattern: str, name: str) -> AnnotatedCorpus:
+def treebank(folder: str, pattern: str, name: str) -> AnnotatedCorpus:
+    """Read a treebank once per process."""
     return read_treebank(folder, pattern, name=name)
 
 
 def measure(job: Job, inputs: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
     """Make one run: divide, probe, build the bases, and report every registered quantity as plain numbers."""
     given, settings = inputs[job.cell["id"]], job.settings
-    corpus = _corpus(given["treebanks"], job.cell["pattern"], job.cell["corpus"])
+    corpus = treebank(given["treebanks"], job.cell["pattern"], job.cell["corpus"])
     vectors = np.load(given["encoding"], mmap_mode="r", allow_pickle=False)
     division = divided(corpus, vectors, job.seed)
     factors = factors_of(division)

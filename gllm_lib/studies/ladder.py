@@ -40,6 +40,15 @@ def random_gain(clip: float) -> float:
     return float((clip**2 - 1) * (1 - clip**-2.0) / (4 * np.log(clip) ** 2))
 
 
+def educated(level: ArrayLike, alpha: ArrayLike, tau: ArrayLike, clip: float) -> tuple[Array, Array]:
+    """Return the grades (d,) of least gain on a profile pair (d,), one grade per level and one per coordinate."""
+    numbers, data = np.asarray(level), np.asarray(tau, dtype=np.float64)
+    count = int(numbers.max()) + 1
+    profile = floored(alpha, SMALLEST)[0]
+    by_level = floored(level_sums(profile, numbers, count), SMALLEST)[0]
+    return select(by_level, level_sums(data, numbers, count), clip).g[numbers], select(profile, data, clip).g
+
+
 def arms(
     level: ArrayLike, alpha: ArrayLike, tau: ArrayLike, energy_share: ArrayLike, clip: float, rng: np.random.Generator
 ) -> dict[str, Array]:
@@ -55,15 +64,14 @@ def arms(
         raise InputError(
             "energy_share is the same for all coordinates, or not finite; the part-of-speech arm needs a range"
         )
-    profile, data = floored(alpha, SMALLEST)[0], np.asarray(tau, dtype=np.float64)
-    by_level = floored(level_sums(profile, numbers, count), SMALLEST)[0]
+    by_level, by_coordinate = educated(numbers, alpha, tau, clip)
     found = {
         "uniform": np.ones(len(numbers)),
         "taxonomic": level_grades(count, clip)[numbers],
         "reversed": level_grades(count, clip, reverse=True)[numbers],
         "part_of_speech": clip ** ((share - share.min()) / (share.max() - share.min())),
-        "educated_level": select(by_level, level_sums(data, numbers, count), clip).g[numbers],
-        "educated_coordinate": select(profile, data, clip).g,
+        "educated_level": by_level,
+        "educated_coordinate": by_coordinate,
     }
     for number in range(4):
         found[f"random_{number}"] = clip ** generator(rng).uniform(size=len(numbers))

@@ -122,6 +122,27 @@ def read_plan(root: str | os.PathLike[str] | None, name: str) -> Plan:
     return Plan(name, path.parent, fields, hashlib.sha256(text.encode()).hexdigest())
 
 
+def budgeted(plan: Plan, budget: str, base: Path) -> Plan:
+    """Return the plan at the size `[budgets.<budget>]` of its file sets: other `seeds`, `cells` (ids), `settings`.
+
+    "default" is the plan as registered. Every other size has a hash of its own, and its records go to `build/studies/`,
+    never among the registered ones. Raises InputError for a size that the plan does not have.
+    """
+    if budget == "default":
+        return plan
+    sizes = plan.fields.get("budgets", {})
+    if budget not in sizes:
+        raise InputError(f"{plan.name} has no budget {budget!r}; its budgets: {', '.join(['default', *sizes])}")
+    change, fields = sizes[budget], dict(plan.fields)
+    fields["seeds"] = change.get("seeds", fields["seeds"])
+    kept = change.get("cells", [cell.get("id") for cell in fields["cells"]])
+    fields["cells"] = [cell for cell in fields["cells"] if cell.get("id") in kept]
+    fields["settings"] = {**fields.get("settings", {}), **change.get("settings", {})}
+    _check_fields(plan.folder / "plan.toml", fields)
+    folder = base / "build" / "studies" / f"{plan.name}-{budget}-{plan.sha256[:12]}"
+    return Plan(plan.name, folder, fields, hashlib.sha256(f"{plan.sha256} {budget}".encode()).hexdigest())
+
+
 def _check_fields(path: Path, fields: Mapping[str, Any]) -> None:
     absent = [key for key in FIELDS if key not in fields]
     if absent:
@@ -177,13 +198,13 @@ def _read_record(path: Path, plan: Plan) -> Record:
     return Record(content["cell"], content["seed"], content["values"], float(content["minutes"]), about)
 
 
-def load(root: str | os.PathLike[str] | None, name: str) -> Study:
+def load(root: str | os.PathLike[str] | None, name: str, budget: str = "default") -> Study:
     """Return a study's plan and records, hashes verified, every file read noted as an input.
 
-    `root` None looks upwards from the current folder, then beside the package. Raises what `read_plan` and
+    `root` None looks upwards from the current folder, then beside the package. Raises what `read_plan`, `budgeted` and
     `read_records` raise.
     """
-    plan = read_plan(root, name)
+    plan = budgeted(read_plan(root, name), budget, project_root(root))
     found = read_records(plan)
     jobs = plan.jobs()
     records = tuple(found[job] for job in jobs if job in found)

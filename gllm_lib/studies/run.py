@@ -2,6 +2,7 @@
 
 An entry module has two functions. `prepare(plan, root, **options)` checks the options before anything starts and
 returns what every run needs, picklable. `measure(job, inputs)` makes one run and returns a dict of plain numbers.
+Optionally `cells(plan, **options)` names the cells that can run under these options; the others stay missing.
 """
 
 from __future__ import annotations
@@ -61,9 +62,9 @@ class Status:
     missing: tuple[tuple[str, int], ...]
 
 
-def status(root: str | os.PathLike[str] | None, name: str) -> Status:
+def status(root: str | os.PathLike[str] | None, name: str, budget: str = "default") -> Status:
     """Return how far the study `name` is; raises as `load` does, so a changed plan does not pass for a new one."""
-    study = load(root, name)
+    study = load(root, name, budget)
     done, missing = len(study.records), study.missing
     return Status(name, done + len(missing), done, sum(record.minutes for record in study.records), missing)
 
@@ -74,9 +75,12 @@ def run(
     workers: int = 2,
     executor: Executor | None = None,
     progress: bool = True,
+    budget: str = "default",
     **options: Any,
 ) -> Status:
     """Make the runs that the study `name` has no record of, and return its status.
+
+    Any `budget` but "default" runs the plan at another size that it names, with records below `build/`.
 
     Without an `executor` (anything with `submit` from concurrent.futures, such as a Dask client's) runs go to `workers`
     processes of one thread each. A record is written when its run ends; a killed runner loses the runs under way and no
@@ -84,12 +88,15 @@ def run(
     RunFailedError if a run raises.
     """
     base = project_root(root)
-    study = load(base, name)
+    study = load(base, name, budget)
     plan, missing = study.plan, study.missing
     if workers < 1:
         raise InputError(f"{workers} workers; give at least 1")
     entry = _entry(plan, options)
     settings = plan.fields.get("settings", {})
+    if hasattr(entry, "cells"):
+        possible = entry.cells(plan, **options)
+        missing = tuple(job for job in missing if job[0] in possible)
     if missing:
         inputs = entry.prepare(plan, base, **options)
         jobs = [Job(name, plan.cell(cell), seed, settings) for cell, seed in missing]
@@ -98,7 +105,7 @@ def run(
                 _collect(plan, pool, jobs, inputs, progress)
         else:
             _collect(plan, executor, jobs, inputs, progress)
-    return status(base, name)
+    return status(base, name, budget)
 
 
 def _entry(plan: Plan, options: Mapping[str, Any]) -> ModuleType:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import re
 import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +91,47 @@ def test_two_processes_run_what_is_missing_and_a_second_call_runs_nothing(root):
     stamps = {path: path.stat().st_mtime_ns for path in (root / "results/fake/records").iterdir()}
     assert run(root, scale=99).done == 4
     assert stamps == {path: path.stat().st_mtime_ns for path in (root / "results/fake/records").iterdir()}
+
+
+class Elsewhere(Executor):
+    """What a cluster's executor does: it pickles a call, runs it later in an order of its own, pickles what returns."""
+
+    def __init__(self):
+        self.calls = []
+
+    def submit(self, fn, /, *args, **kwargs):
+        future = Future()
+        self.calls.append((future, pickle.dumps((fn, args, kwargs))))
+        if len(self.calls) == 4:
+            for waiting, packed in reversed(self.calls):
+                call, given, named = pickle.loads(packed)
+                waiting.set_result(pickle.loads(pickle.dumps(call(*given, **named))))
+        return future
+
+
+def test_any_executor_of_concurrent_futures_will_do(root):
+    elsewhere = Elsewhere()
+    assert studies.run(root, "fake", executor=elsewhere, progress=False, scale=2).done == 4
+    assert len(elsewhere.calls) == 4
+    found = [(r.cell, r.seed, r.values["number"]) for r in studies.load(root, "fake").records]
+    assert found == [("one", 3, 6), ("two", 3, 6), ("one", 1, 2), ("two", 1, 2)]
+
+
+def test_a_budget_has_its_own_seeds_cells_settings_hash_and_folder(root):
+    plan = root / "results/fake/plan.toml"
+    plan.write_text(PLAN + '\n[budgets.smoke]\nseeds = [7]\ncells = ["two"]\nsettings = {pause = 0.001}\n')
+    done = run(root, budget="smoke")
+    assert (done.planned, done.done) == (1, 1)
+    small, whole = studies.load(root, "fake", "smoke"), studies.load(root, "fake")
+    assert small.plan.folder.is_relative_to(root / "build" / "studies")
+    assert small.plan.sha256 != whole.plan.sha256 == read_plan(root, "fake").sha256
+    assert (small.records[0].cell, small.records[0].about["config"]["settings"]) == ("two", {"pause": 0.001})
+    assert whole.records == ()
+    with pytest.raises(InputError, match="its budgets: default, smoke"):
+        studies.status(root, "fake", "full")
+    plan.write_text(plan.read_text().replace("[7]", "[-7]"))
+    with pytest.raises(InputError, match="not distinct whole numbers"):
+        run(root, budget="smoke")
 
 
 def test_a_missing_record_is_run_again_and_only_that(root):
@@ -380,7 +422,7 @@ def test_level_profile_lands_on_the_level_that_carries_the_target(tiny):
 def test_every_registered_quantity_is_plain_json(tiny, monkeypatch, tmp_path):
     corpus, vectors = tiny
     np.save(tmp_path / "vectors.npy", vectors)
-    monkeypatch.setattr(english, "_corpus", lambda *_: corpus)
+    monkeypatch.setattr(english, "treebank", lambda *_: corpus)
     settings = {"clip": 2.0, "short_size": 2, "shuffles": 2, "half_samples": 3, "bootstraps": 3, "bootstrap_seeds": [0],
                 "profiles_of": ["dec-01"]}  # fmt: skip
     cell = {"id": "tiny", "corpus": "tiny", "pattern": "*"}

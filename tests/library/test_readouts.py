@@ -1,0 +1,234 @@
+"""The read-out study: its rules and arms against the library, its runs on a tiny corpus, ratios and verdicts."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from gllm_lib import studies
+from gllm_lib.analysis import probes
+from gllm_lib.checks import InputError
+from gllm_lib.corpora.annotated import AnnotatedCorpus, Target
+from gllm_lib.grading import affinity, gain
+from gllm_lib.studies import readout_contrasts, readout_rules, readouts
+from gllm_lib.studies.plan import Plan
+
+LEVELS = ("shape", "syntax", "scope", "position")
+PLAN = """
+question = "Do grades save words?"
+entry = "gllm_lib.studies.readouts"
+metric = "ratio"
+contrasts = ["one"]
+smallest_effect = "none"
+predictions = ["some"]
+exclusion = "none"
+stopping = "all"
+seeds = [0, 1]
+[budget]
+minutes = 1
+[budgets.smoke]
+seeds = [7]
+settings = {sizes = [64, 128]}
+[settings]
+clip = 2.0
+sizes = [64, 128, 256, 512, 1024, 2048, 4096]
+labels = [256, 1024]
+samples = 2
+[[cells]]
+id = "code"
+width = 12
+targets = ["depth", "subtree", "freq", "wlen"]
+[[cells]]
+id = "gum"
+pattern = "*.conllu"
+corpus = "gum"
+width = 12
+targets = ["depth"]
+"""
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    """80 documents, four levels of three planted features each, two hierarchical and two lexical targets."""
+    rng = np.random.default_rng(5)
+    n, documents = 8000, 80
+    vectors = rng.normal(size=(n, 12)) * np.linspace(1.5, 0.5, 12)
+    features = vectors + 0.3 * rng.normal(size=vectors.shape)
+    matrices = {level: features[:, 3 * k : 3 * k + 3] for k, level in enumerate(LEVELS)}
+    matrices["shape"] = np.hstack([matrices["shape"], vectors[:, :1] > 0.5])
+    names = {level: tuple(f"{level}{k}" for k in range(3)) for level in LEVELS}
+    names["shape"] = (*names["shape"], "kind=name")
+
+    def target(column, level, family):
+        return Target(2 * vectors[:, column] + rng.normal(size=n), level, family, ())
+
+    corpus = AnnotatedCorpus(
+        name="tiny",
+        tokens=("w",) * n,
+        document=np.repeat(np.arange(documents), n // documents),
+        sentence=np.repeat(np.arange(n // 10), 10),
+        spaced=np.ones(n, dtype=bool),
+        document_names=tuple(map(str, range(documents))),
+        levels={level: matrix.astype(np.float32) for level, matrix in matrices.items()},
+        columns=names,
+        targets={
+            "depth": target(4, "syntax", "hierarchical"),
+            "subtree": target(5, "syntax", "hierarchical"),
+            "freq": target(0, "shape", "lexical"),
+            "wlen": target(1, "shape", "lexical"),
+        },
+    )
+    return corpus, vectors
+
+
+@pytest.fixture
+def root(tiny, tmp_path, monkeypatch):
+    folder = tmp_path / "results" / "tiny"
+    folder.mkdir(parents=True)
+    (folder / "plan.toml").write_text(PLAN)
+    monkeypatch.setattr(readouts, "standard_library", lambda: tiny[0])
+    monkeypatch.setattr(readouts, "window_vectors", lambda *_: tiny[1])
+    return tmp_path
+
+
+def run(root, **options):
+    with ThreadPoolExecutor(1) as executor:
+        return studies.run(root, "tiny", executor=executor, progress=False, **options)
+
+
+def test_tuned_rule_is_ridge_in_graded_coordinates_and_the_ball_rule_fills_its_ball():
+    rng = np.random.default_rng(0)
+    x, g = rng.normal(size=(300, 6)) @ rng.normal(size=(6, 6)), rng.uniform(1, 2, size=6)
+    y = x @ rng.normal(size=6) + rng.normal(size=300)
+    sample, graded = probes.moments(x, y), probes.moments(x * g, y)
+    tuned, ball = readout_rules.read_out(sample, g, 0.5)
+    # two eigendecompositions of matrices of condition below 1e4, ridge penalties from 1e-6 up: 1e-8 relative is ample
+    assert np.allclose(tuned, g * probes.ridge(graded, readout_rules.PENALTIES)[..., 0], rtol=1e-8, atol=1e-10)
+    assert np.linalg.norm(ball / g) == pytest.approx(0.5, rel=1e-9)  # 50 halvings of the penalty's logarithm
+    least_squares = np.linalg.lstsq(np.c_[np.ones(300), x], y, rcond=None)[0][1:]
+    roomy = readout_rules.read_out(sample, g, 1e3)[1]
+    assert np.allclose(roomy, least_squares, rtol=1e-6)  # the smallest penalty is 1e-12 of the mean variance
+    worse = np.array([_error(x * g, y, v) for v in _other_points(ball / g, rng)])
+    assert (worse >= _error(x * g, y, ball / g) - 1e-9).all()
+
+
+def _error(z, y, v):
+    return (((y - y.mean()) - (z - z.mean(0)) @ v) ** 2).mean()
+
+
+def _other_points(v, rng):
+    """Points of the ball near v: on its sphere, and inside."""
+    for scale in (1e-3, 1e-2, 1e-1):
+        moved = v + scale * rng.normal(size=(20, len(v)))
+        yield from moved / np.linalg.norm(moved, axis=1, keepdims=True) * np.linalg.norm(v)
+
+
+def test_window_vectors_sum_neighbours_of_the_same_document_only(tiny):
+    corpus = tiny[0]
+    words = tuple("abcdefgh"[k % 8] for k in np.random.default_rng(0).integers(8, size=len(corpus)))
+    named = AnnotatedCorpus(**{**corpus.__dict__, "tokens": words})
+    found = readouts.window_vectors(named, 2)
+    own, left, right = found[:, :2], found[:, 2:4], found[:, 4:]
+    assert np.allclose(left[10], own[9] + own[8] / 2 + own[7] / 3 + own[6] / 4)
+    assert np.allclose(right[10], own[11] + own[12] / 2 + own[13] / 3 + own[14] / 4)
+    assert np.allclose(left[100], 0)  # the first word of the second document
+    assert np.allclose(right[98], own[99])
+
+
+def test_a_run_is_repeatable_resumes_and_its_gains_are_the_librarys(root):
+    done = run(root)
+    assert done.missing == (("gum", 0), ("gum", 1))  # treebanks were not given; the standard library is always there
+    study = studies.load(root, "tiny")
+    path = study.plan.record_path("code", 1)
+    first = path.read_text()
+    path.unlink()
+    run(root)
+    assert json.loads(path.read_text())["values"] == json.loads(first)["values"]
+    values = study.of("code")[0].values
+    assert values["sizes"] == [64, 128, 256, 512, 1024, 2048]  # 40 percent of 8,000 words are there to learn from
+    arms = values["annotated"]["depth"]
+    assert set(values["rotation"]["depth"]) == set(values["principal"]["depth"]) == set(readouts.CONTROLS)
+    assert len(arms) == 22
+    clipped = [entry[0] for arm, entry in arms.items() if entry[0] and arm not in readout_contrasts.UNCLIPPED]
+    assert arms["uniform"][:2] == [1.0, 1.0]
+    assert arms["oracle"][0] == min(clipped)
+    assert arms["oracle_free"][0] <= arms["oracle"][0]
+    assert all(0 < each < 200_000 for entry in arms.values() for errors in entry[2:] for each in errors)
+    # word noise is a share 1 / (1 + 4 variance) of the target: no arm learns it, all come near with 2,048 words
+    noise = 1 / (1 + 4 * np.linspace(1.5, 0.5, 12)[4] ** 2)
+    assert all(0.9 * noise < entry[3][-1] * readouts.UNIT < 1.3 * noise for entry in arms.values())
+
+
+def test_gains_and_grades_of_arms(root, tiny):
+    corpus, vectors = tiny
+    found = readouts.divided(corpus, vectors, 3)
+    names = list(corpus.targets)
+    columns = [found.outputs.columns[name][0] for name in names]
+    samples = readouts.drawn(found, columns, {"sizes": [64], "labels": [256, 1024], "samples": 1}, 3)
+    factors = readouts.factors_of(found)
+    basis = readouts.level_basis(factors.decoding, factors.covariance)
+    alpha, tau = (np.random.default_rng(k).dirichlet(np.ones(12)) for k in range(2))
+    grades = readouts.arm_grades(found, samples, basis, names, 0, alpha, tau, 2.0, 3)
+    assert readouts.signed_gain(grades["oracle_free"], alpha, tau) == pytest.approx(affinity(alpha, tau) ** 2)
+    for arm, g in grades.items():
+        assert readouts.signed_gain(g, alpha, tau) == pytest.approx(gain(g, alpha, tau), rel=1e-12)
+        clipped = arm not in readout_contrasts.UNCLIPPED
+        assert not clipped or 1 - 1e-12 <= g.min() <= g.max() <= 2 + 1e-12
+    ladder = 2.0 ** (np.arange(4) / 3)
+    permuted = [grades[f"permuted_{k}"] for k in range(2)]
+    for g in permuted:
+        assert sorted(set(g)) == pytest.approx(list(ladder))
+        assert not np.array_equal(g, grades["taxonomic"])
+        assert not np.array_equal(g, grades["reversed"])
+    assert not np.array_equal(*permuted)
+    # the planted energy of depth is in the level of syntax: educated arms amplify it, most of all
+    assert grades["educated_level"][basis.level == 1].min() == grades["educated_level"].max()
+    assert np.allclose(grades["sqrt_alpha"] ** 2 / alpha, (grades["sqrt_alpha"] ** 2 / alpha)[0])
+
+
+def test_smoke_records_go_to_build_and_unknown_budgets_are_told(root):
+    done = run(root, budget="smoke")
+    assert (done.planned, done.done, done.missing) == (2, 1, (("gum", 7),))
+    assert not (root / "results" / "tiny" / "records").exists()
+    assert len(list((root / "build" / "studies").glob("tiny-smoke-*/records/code-s7.json"))) == 1
+    assert studies.load(root, "tiny", "smoke").records[0].values["sizes"] == [64, 128]
+    assert studies.status(root, "tiny").done == 0
+    with pytest.raises(InputError, match="no budget 'huge'; its budgets: default, smoke"):
+        run(root, budget="huge")
+
+
+def test_more_labelled_words_than_there_are_are_refused(tiny):
+    found = readouts.divided(*tiny, 3)
+    with pytest.raises(InputError, match="2000 labelled words of"):
+        readouts.drawn(found, [0], {"sizes": [64], "labels": [2000], "samples": 1}, 3)
+
+
+def test_a_representation_of_too_few_directions_is_refused(tiny):
+    with pytest.raises(InputError, match="12 directions carry variance"):
+        readouts.leading(tiny[1], 13)
+
+
+def test_ratios_count_the_words_an_arm_needs():
+    sizes = [128 * 2**k for k in range(9)]
+    uniform = [1 - 0.1 * k for k in range(9)]
+    assert readout_contrasts.ratios(uniform, uniform, sizes) == pytest.approx(np.ones(3))
+    ahead = [each - 0.1 for each in uniform]
+    assert readout_contrasts.ratios(uniform, ahead, sizes) == pytest.approx(np.full(3, 0.5))
+    behind = [each + 0.05 for each in uniform]
+    assert readout_contrasts.ratios(uniform, behind, sizes) == pytest.approx(np.full(3, 2**0.5))
+    assert readout_contrasts.ratios(uniform, np.zeros(9), sizes) == pytest.approx([0.25, 0.125, 0.0625])
+    assert readout_contrasts.ratios(uniform, np.ones(9) * 2, sizes) == pytest.approx([64, 32, 16])
+    bumpy = [1, 0.9, 0.95, *uniform[3:]]
+    assert readout_contrasts.ratios(bumpy, bumpy, sizes, (256, 1024)) == pytest.approx(np.ones(2))
+    with pytest.raises(InputError, match="anchors among them"):
+        readout_contrasts.ratios(uniform, uniform, sizes, (500,))
+
+
+def test_only_cells_without_treebanks_run_without_the_folder():
+    cells = [{"id": "code"}, {"id": "gum", "pattern": "*"}]
+    plan = Plan("x", None, {"cells": cells}, "0")
+    assert readouts.cells(plan) == ["code"]
+    assert readouts.cells(plan, treebanks="somewhere") == ["code", "gum"]
