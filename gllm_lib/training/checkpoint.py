@@ -44,10 +44,12 @@ def checkpoint_path(folder: str | os.PathLike[str]) -> Path:
 
 
 def prepare(folder: str | os.PathLike[str]) -> None:
-    """Make `folder`, and raise FileError, before any step is made, if no file can be written there."""
+    """Make `folder`, clear what a killed writer left, and raise FileError, before any step, if it takes no file."""
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
+        for left in Path(folder).glob(f"{NAME}.*.tmp"):
+            left.unlink(missing_ok=True)
     except OSError as error:
         raise FileError(f"{folder} cannot hold checkpoints: {error.strerror}; give a folder to write to") from error
 
@@ -71,10 +73,7 @@ def save_checkpoint(
     about = {**run, "evaluations": history.evaluations, "tokens_seen": history.tokens_seen}
     text = json.dumps(about, sort_keys=True, allow_nan=False)
     metadata = {"format": _FORMAT, "about": text, "sha256": _sha256(text, tensors)}
-    path = write_bytes(checkpoint_path(folder), save(tensors, metadata))
-    for left in path.parent.glob(f"{NAME}.*.tmp"):  # what a writer that was killed has left
-        left.unlink(missing_ok=True)
-    return path
+    return write_bytes(checkpoint_path(folder), save(tensors, metadata))
 
 
 def load_checkpoint(

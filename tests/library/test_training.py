@@ -407,6 +407,19 @@ def test_a_folder_that_takes_no_checkpoint_is_refused_before_the_first_step(plac
     assert state(model) == before
 
 
+def test_a_run_leaves_what_another_writes_to_its_folder_alone(tmp_path: Path) -> None:
+    other = tmp_path / "checkpoint.safetensors.other.tmp"
+
+    def begin(history: History) -> bool:
+        other.touch()
+        return False
+
+    train(build(), TOKENS, RECIPE, folder=tmp_path, until=begin)
+    assert other.exists()
+    train(build(), TOKENS, RECIPE, folder=tmp_path)  # a new call clears what a killed one left
+    assert not other.exists()
+
+
 def test_how_often_it_is_written_is_not_part_of_a_run(kept: bytes, tmp_path: Path) -> None:
     checkpoint_path(tmp_path).write_bytes(kept)
     assert len(train(build(), TOKENS, changed(save_every=2), weights=WEIGHTS, folder=tmp_path).losses) == RECIPE.steps
