@@ -232,3 +232,69 @@ def test_only_cells_without_treebanks_run_without_the_folder():
     plan = Plan("x", None, {"cells": cells}, "0")
     assert readouts.cells(plan) == ["code"]
     assert readouts.cells(plan, treebanks="somewhere") == ["code", "gum"]
+
+
+# -- what is read off records
+
+ARMS = {  # planted (gain, tuned token ratio) in the annotated basis
+    "uniform": (1.0, 1.0), "random_0": (1.2, 1.2), "random_1": (1.1, 1.1), "random_2": (1.3, 1.3),
+    "taxonomic": (1.7, 1.7), "reversed": (0.9, 0.9), "token_class": (1.5, 1.5), "educated_level": (0.8, 0.8),
+    "educated_coordinate": (0.5, 0.5), "educated_coordinate_1024": (0.6, 0.6), "educated_coordinate_256": (0.7, 0.7),
+    "transferred": (0.65, 0.65), "oracle": (0.45, 0.45), "oracle_free": (0.3, 0.3), "sqrt_alpha": (0.9, 0.26),
+    "whitened": (1.4, 1.4), "self_coordinate": (None, 0.75),
+}  # fmt: skip
+SIZES = [128 * 2**k for k in range(9)]
+
+
+def planted(seed, arms=ARMS, rotation=1.0, shift=0.0):
+    """A record whose arms need ratio times as many words as uniform at every error; `rotation` is that of its arms."""
+
+    def errors(ratio):
+        return [round((1 - 0.08 * np.log2(n / ratio / 128)) / readouts.UNIT) for n in SIZES]
+
+    def entry(gain_of, ratio):
+        ratio = 1.0 if ratio == 1 else ratio * np.exp(shift)
+        return [gain_of, gain_of, errors(ratio), errors(ratio)]
+
+    bases = {
+        "annotated": {arm: entry(*each) for arm, each in arms.items()},
+        "rotation": {arm: entry(each[0], 1.0 if arm == "uniform" else rotation) for arm, each in arms.items()},
+        "principal": {arm: entry(*each) for arm, each in arms.items()},
+    }
+    facts = {"depth": {"family": "hierarchical", "r2": 0.3}, "noise": {"family": "lexical", "r2": 0.01}}
+    values = {"sizes": SIZES, "targets": facts} | {basis: {"depth": each, "noise": {}} for basis, each in bases.items()}
+    return studies.Record("code", seed, values, 0.0, {})
+
+
+def test_planted_ratios_are_read_back_and_excluded_targets_are_not():
+    records = [planted(seed) for seed in range(3)]
+    assert readout_contrasts.passing(records) == ["depth"]
+    found = readout_contrasts.arm_means(records, "annotated", "tuned")
+    for arm, (told, ratio) in ARMS.items():
+        assert found[arm]["ratio"] == pytest.approx(ratio, rel=2e-4)  # errors are rounded to 1e-5, 0.08 a doubling
+        assert found[arm]["gain"] == (None if told is None else pytest.approx(told))
+    expected = -np.log([ARMS[arm][1] for arm in readout_contrasts.FEW]).mean()
+    assert readout_contrasts.structure(records) == pytest.approx(np.full(3, expected), abs=2e-4)
+    ranks = readout_contrasts.rank_correlations(records, "annotated", "ball")
+    assert ranks == {"depth": pytest.approx(1.0)}
+    assert readout_contrasts.rank_correlations(records, "annotated", "ball", 0, True)["depth"] < 0.95
+
+
+def test_verdicts_follow_what_is_planted_and_can_fail():
+    records = [planted(seed, shift=0.001 * seed) for seed in range(4)]
+    found = {each.prediction: each for each in readout_contrasts.verdicts(records)}
+    assert list(found) == [f"P{k}" for k in range(1, 14)]
+    # planted: ratio = gain at every n, tuned as by the ball, so that nothing is overshot, flipped or fading
+    assert {name for name, each in found.items() if not each.holds} == {"P4", "P5", "P9", "P11", "P12"}
+    swapped = ARMS | {"taxonomic": ARMS["oracle"], "educated_coordinate_256": (0.7, 1.3), "sqrt_alpha": (0.9, 0.9)}
+    worse = {v.prediction: v.holds for v in readout_contrasts.verdicts([planted(k, swapped) for k in range(4)])}
+    assert not worse["P6"]
+    assert not worse["P8"]
+    assert not worse["P10"]
+    same = [planted(seed, rotation=0.7) for seed in range(4)]
+    assert (
+        readout_contrasts.decision(readout_contrasts.interval(readout_contrasts.structure(same))) == "does not appear"
+    )
+    mixed = [planted(seed, rotation=0.7 + 0.1 * seed) for seed in range(4)]
+    decided = readout_contrasts.decision(readout_contrasts.interval(readout_contrasts.structure(mixed)))
+    assert decided == "not distinguishable"
