@@ -53,6 +53,7 @@ def test_reference_values_of_the_planned_shape():
     uniform, graded = stratified_caps(*MEDIUM), stratified_caps(*MEDIUM, g)
     found = window(0.3, 4, 64)
     assert (found.last, found.size) == (181, 178)
+    assert window(0.3, 4, 8).size == 0  # m_sat = 5.7: no m from 4 on lies in it
     assert found.saturation == pytest.approx(362.752, rel=1e-13)
     assert uniform[0] == pytest.approx(0.044107268877911115, rel=1e-13)
     assert graded[0] == pytest.approx(0.01121132581229619, rel=1e-13)
