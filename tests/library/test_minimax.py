@@ -139,6 +139,7 @@ def test_packing_and_fano():
     assert fano_factor(4 * math.log(2), math.log(2)) == pytest.approx(0.5)
     one, four = source_constants(1), source_constants(4)
     assert one.pinning == pytest.approx(4.01049499800605e-05, rel=1e-13)
+    assert (four.packing, four.few) == pytest.approx((2 + math.log(2) / 128, 128.0), rel=1e-13)
     assert four.lower == pytest.approx(four.two_point * math.log(2) / 64 / 128, rel=1e-13)
     # Past L = 64 / log 2 the budget share c_0 L exceeds 1, and the constants carry it.
     assert source_constants(100).few == pytest.approx(3200 * 100 * math.log(2) / 64)
@@ -152,6 +153,7 @@ def test_least_squares_in_random_design():
         error = draws.std(ddof=1) / math.sqrt(len(draws))
         assert abs(draws.mean() - least_squares_factor(fitted, m)) < 5 * error
     assert least_squares_factor(5, 6) == math.inf
+    assert least_squares_factor(5, 7) == 5  # the first finite one
     assert least_squares_factor(0, 1) == 0
     assert least_squares_risk(5, 20, 2.0, 1.0) == pytest.approx(float(1 + 3 * Fraction(5, 14)))
     assert least_squares_risk(0, 1, 2.0, 1.0) == 1.0
