@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import platform
 import shutil
 import tempfile
+from collections.abc import Iterable
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +41,50 @@ class FileError(GllmError, OSError):
     """A file that is missing, unreadable or not of the announced form."""
 
 
+def count(name: str, value: Any, least: int = 1, most: float = math.inf) -> int:
+    """Return `value` as an int; raises InputTypeError if it is no whole number, InputError outside least to most."""
+    allowed = f"of at least {least}" if most == math.inf else f"from {least} to {most}"
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise InputTypeError(f"{name} is {value!r:.40}; give a whole number {allowed}")
+    whole = int(value)
+    if not least <= whole <= most:
+        raise InputError(f"{name} is {whole}; give a whole number {allowed}")
+    return whole
+
+
+def real(
+    name: str,
+    value: Any,
+    *,
+    least: float = -math.inf,
+    above: float = -math.inf,
+    most: float = math.inf,
+    below: float = math.inf,
+) -> float:
+    """Return `value`, a Python or numpy number, as a finite float in least <= value <= most, above < value < below.
+
+    Raises InputTypeError if it is no number, InputError if it is not finite or outside.
+    """
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise InputTypeError(f"{name} is {value!r:.40}; give a number")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not (math.isfinite(number) and least <= number <= most and above < number < below):
+        ends = {"of at least": least, "above": above, "of at most": most, "below": below}
+        limits = " and ".join(f"{word} {end:g}" for word, end in ends.items() if math.isfinite(end))
+        raise InputError(f"{name} is {number}; give a finite number {limits}".rstrip())
+    return number
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return `value` if it is True or False, else raise InputTypeError."""
+    if not isinstance(value, bool):
+        raise InputTypeError(f"{name} is {value!r:.40}; give True or False")
+    return value
+
+
 def vector(name: str, value: ArrayLike) -> Vector:
     """Return `value` as a one-dimensional, non-empty, finite float64 array, shape (d,).
 
@@ -59,13 +106,19 @@ def vector(name: str, value: ArrayLike) -> Vector:
 
 
 def as_array(name: str, value: ArrayLike, mend: str) -> NDArray[Any]:
-    """Return `value` as an array of any type; raises InputTypeError if it is no list, InputError if it is ragged."""
+    """Return `value` as an array of any type; raises InputTypeError if it is no list, InputError if it is ragged.
+
+    What numpy does not take raises InputTypeError too: a tensor that requires grad, or one of bfloat16.
+    """
     if value is None or isinstance(value, str | bytes):
         raise InputTypeError(f"{name} is {value!r:.40}; {mend}")
     try:
         array = np.asarray(value)
     except ValueError as error:
         raise InputError(f"{name} is ragged: its rows differ in length; give one flat list of numbers") from error
+    except (RuntimeError, TypeError) as error:
+        kind = type(value).__name__
+        raise InputTypeError(f"{name} is a {kind} ({error}); give an array: {name}.detach().float().numpy()") from error
     if array.ndim == 0 and array.dtype.kind == "O":  # a dict, a set, a generator
         raise InputTypeError(f"{name} is a {type(value).__name__}; {mend}")
     return array
@@ -182,6 +235,14 @@ def sha256(path: str | os.PathLike[str]) -> str:
         return hashlib.sha256("\n".join(sorted(os.listdir(path))).encode()).hexdigest()
     with open(path, "rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def digest(pieces: Iterable[bytes | memoryview]) -> str:
+    """Return the SHA-256, in hexadecimal, of the bytes of all pieces, one after the other."""
+    told = hashlib.sha256()
+    for piece in pieces:
+        told.update(piece)
+    return told.hexdigest()
 
 
 _inputs: dict[str, str] = {}

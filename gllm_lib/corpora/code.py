@@ -6,7 +6,6 @@ everything runs; `matches_record` is then false, and nothing may be compared wit
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
@@ -17,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gllm_lib.checks import FileError, InputError, note_input, read_text
+from gllm_lib.checks import FileError, InputError, note_input, read_text, sha256
 from gllm_lib.corpora.annotated import AnnotatedCorpus
 from gllm_lib.corpora.code_levels import level_matrices, rows_of, targets_of
 from gllm_lib.corpora.code_tokens import parse_source
@@ -67,7 +66,7 @@ def standard_library(files: Iterable[str] | None = None, *, root: str | os.PathL
             "use an interpreter whose standard library comes as files, or pass files="
         )
     sources = [parse_source(name, read_text(folder / name).removeprefix("\ufeff"), folder / name) for name in present]
-    differing = tuple(name for name in present if _sha256(folder / name) != record.get(name))
+    differing = tuple(name for name in present if sha256(folder / name) != record.get(name))
     note_input(RECORD)
     tokens = [token for source in sources for token in source.tokens]
     if not tokens:
@@ -94,10 +93,6 @@ def standard_library(files: Iterable[str] | None = None, *, root: str | os.PathL
         differing=differing,
         missing=missing,
     )  # fmt: skip
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _notes(differing: tuple[str, ...], missing: tuple[str, ...]) -> tuple[str, ...]:

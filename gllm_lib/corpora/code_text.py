@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from gllm_lib.checks import FileError, InputError, note_input, read_text, sha256
+from gllm_lib.checks import FileError, count, note_input, read_text, real, sha256
 from gllm_lib.corpora.code import RECORD, recorded_files
 from gllm_lib.corpora.code_tokens import Source, parse_source
 from gllm_lib.corpora.tokens import piece_bytes, train_bpe
@@ -84,16 +84,13 @@ class CodeText:
         An arc is (window, position, earlier position); those that leave their window are left out, and so are the
         last pieces that fill no window. Raises InputError if the text is shorter than a window.
         """
-        if not isinstance(length, int) or not 1 <= length <= len(self):
-            raise InputError(
-                f"length is {length!r:.40} for {len(self)} pieces; give a window of 1 to {len(self)} pieces"
-            )
-        count = len(self) // length
+        length = count("length", length, 1, len(self))
+        rows = len(self) // length
         inside = self.arcs // length
-        kept = self.arcs[(inside[:, 0] == inside[:, 1]) & (inside[:, 0] < count)]
+        kept = self.arcs[(inside[:, 0] == inside[:, 1]) & (inside[:, 0] < rows)]
         arcs = np.column_stack([kept[:, 0] // length, kept % length])
-        shape = (count, length)
-        return self.ids[: count * length].reshape(shape), self.depth[: count * length].reshape(shape), arcs
+        shape = (rows, length)
+        return self.ids[: rows * length].reshape(shape), self.depth[: rows * length].reshape(shape), arcs
 
 
 def library_text(
@@ -110,8 +107,7 @@ def library_text(
     SHA-256. Raises FileError if fewer than two files are there or one is not UTF-8 or no Python, InputError for a
     share outside (0, 1) or a size that `train_bpe` refuses.
     """
-    if not isinstance(held_out, float) or not 0 < held_out < 1:
-        raise InputError(f"held_out is {held_out!r:.40}; give the share of the files to hold out, such as 0.1")
+    held_out = real("held_out", held_out, above=0, below=1)
     record = recorded_files()
     note_input(RECORD)
     folder = Path(sysconfig.get_path("stdlib") if root is None else root)

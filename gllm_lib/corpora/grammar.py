@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import helmert
 
-from gllm_lib.checks import InputError, InputTypeError, as_array, generator
+from gllm_lib.checks import InputError, InputTypeError, count, generator, real
+from gllm_lib.corpora.tokens import token_ids
 
 Probability = float | Fraction
 LARGEST_ODDS = 600.0  # logarithm; e**709 is the largest float
@@ -37,10 +38,9 @@ class Brackets:
 
     def __post_init__(self) -> None:
         for name in ("kinds", "max_depth"):
-            object.__setattr__(self, name, at_least_one(name, getattr(self, name)))  # a numpy power would overflow
-        p = number("open_probability", self.open_probability)
-        if not 0 < p < 1:
-            raise InputError(f"open_probability is {p}; give a number strictly between 0 and 1, such as 0.4")
+            object.__setattr__(self, name, count(name, getattr(self, name)))  # a numpy power would overflow
+        real("open_probability", self.open_probability, above=0, below=1)
+        object.__setattr__(self, "open_probability", _rational("open_probability", self.open_probability))
 
     @property
     def stop(self) -> int:
@@ -54,7 +54,7 @@ class Brackets:
 
     def sample(self, n: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return the first n tokens of a stream that starts with nothing open, shape (n,)."""
-        at_least_one("n", n)
+        count("n", n)
         opens = (generator(rng).random(n) < float(self.open_probability)).tolist()
         kinds = rng.integers(self.kinds, size=n).tolist()
         stack: list[int] = []
@@ -121,7 +121,7 @@ class Brackets:
 
     def _states(self, tokens: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the depth and the innermost kind before each token and after the last, each (n + 1,)."""
-        tokens = token_array("tokens", tokens, self.vocabulary, 1)
+        tokens = token_ids("tokens", tokens, self.vocabulary, 1)
         n = tokens.size
         step = np.where(tokens < self.kinds, 1, np.where(tokens == self.stop, 0, -1))
         depth = np.concatenate([[0], np.cumsum(step)])
@@ -170,9 +170,7 @@ class LevelTree:
     amplitudes: tuple[Probability, ...] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "symbols", at_least_one("symbols", self.symbols))
-        if self.symbols < 2:
-            raise InputError("symbols is 1, and one symbol says nothing; give at least 2")
+        object.__setattr__(self, "symbols", count("symbols", self.symbols, 2))
         lengths = {"branching": 0, "agreement": 0, "weights": 1, "amplitudes": 1}
         for name, more in lengths.items():
             ones = name == "amplitudes" and self.amplitudes is None
@@ -182,7 +180,7 @@ class LevelTree:
             if len(values) != len(self.branching) + more or not values:
                 raise InputError(f"{name} has {len(values)} entries; give one per level below the root (at least one) "
                                  "for branching and agreement, and one for the root too for the others")  # fmt: skip
-            check = at_least_one if name == "branching" else number
+            check = count if name == "branching" else _rational
             object.__setattr__(self, name, tuple(check(f"{name}[{i}]", value) for i, value in enumerate(values)))
         if not all(0 <= rho < 1 for rho in self.agreement):
             raise InputError(f"agreement is {self.agreement}; give probabilities below 1: at 1 a level has no variance")
@@ -245,14 +243,14 @@ class LevelTree:
         array = np.asarray(ancestors)
         if array.ndim == 0 or array.shape[-1] != len(self.weights):
             raise InputError(f"ancestors has shape {array.shape}; give {len(self.weights)} symbols a token, root first")
-        table = self._contrasts()[token_array("ancestors", array, self.symbols, array.ndim)]  # (..., L, m - 1)
+        table = self._contrasts()[token_ids("ancestors", array, self.symbols, array.ndim)]  # (..., L, m - 1)
         rho = np.array(self.agreement, dtype=np.float64)[:, None]
         table[..., 1:, :] -= rho * table[..., :-1, :]  # the product is made before the difference
         return (table * np.array(self.amplitudes, dtype=np.float64)[:, None]).reshape(*array.shape[:-1], -1)
 
     def sample(self, n_sentences: int, rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
         """Return tokens (N, T), features (N, T, d) and target (N, T) of independent sentences."""
-        at_least_one("n_sentences", n_sentences)
+        count("n_sentences", n_sentences)
         nodes = [generator(rng).integers(self.symbols, size=(n_sentences, 1))]
         for children, rho in zip(self.branching, self.agreement, strict=True):
             parent = np.repeat(nodes[-1], children, axis=1)
@@ -267,7 +265,7 @@ class LevelTree:
 
         Fractions if no agreement is a float; else refused as in `conditionals`, or for a whole sentence.
         """
-        prefix = token_array("prefix", prefix, self.symbols, 1)
+        prefix = token_ids("prefix", prefix, self.symbols, 1)
         if prefix.size >= self.length:
             raise InputError(f"prefix has {prefix.size} tokens; a sentence has {self.length}: give fewer")
         rest = np.zeros(self.length - prefix.size, dtype=np.int64)
@@ -279,7 +277,7 @@ class LevelTree:
 
         Raises InputError for another length, an unknown token, or more children than floating point can follow.
         """
-        tokens = token_array("tokens", tokens, self.symbols, 2)
+        tokens = token_ids("tokens", tokens, self.symbols, 2)
         if tokens.shape[1] != self.length:
             raise InputError(f"tokens has shape {tokens.shape}; a sentence has {self.length} tokens: give (N, T)")
         return self._laws(tokens, exact=False)
@@ -319,32 +317,7 @@ def _shares(weights: list[Fraction]) -> tuple[Fraction, ...]:
     return tuple(weight / total for weight in weights)
 
 
-def at_least_one(name: str, value: Any) -> int:
-    """Return `value` if it is a whole number of at least 1, else raise InputTypeError or InputError."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise InputTypeError(f"{name} is {value!r:.40}; give a whole number of at least 1")
-    if value < 1:
-        raise InputError(f"{name} is {value}; give a whole number of at least 1")
-    return int(value)
-
-
-def number(name: str, value: Any) -> Probability:
-    """Return `value` if it is a finite float, an integer or a Fraction, else raise InputTypeError or InputError."""
-    if isinstance(value, bool) or not isinstance(value, float | int | Fraction):
-        raise InputTypeError(f"{name} is {value!r:.40}; give a number such as 0.4 or Fraction(2, 5)")
-    if not math.isfinite(value):
-        raise InputError(f"{name} is {value}; give a finite number")
-    return value
-
-
-def token_array(name: str, value: ArrayLike, vocabulary: int, dimensions: int) -> NDArray[np.int64]:
-    """Return `value` as integers below `vocabulary`, or raise InputError or InputTypeError with what is allowed."""
-    array = as_array(name, value, "give token numbers, such as [0, 2, 4]")
-    if array.ndim != dimensions:
-        raise InputError(f"{name} has shape {array.shape}; give token numbers in {dimensions} dimension(s)")
-    if array.size and array.dtype.kind not in "iu":
-        raise InputTypeError(f"{name} holds {array.dtype} entries; give whole numbers from 0 to {vocabulary - 1}")
-    if array.size and not 0 <= array.min() <= array.max() < vocabulary:
-        worst = array.min() if array.min() < 0 else array.max()
-        raise InputError(f"{name} holds {worst}; tokens run from 0 to {vocabulary - 1}")
-    return array.astype(np.int64)
+def _rational(name: str, value: Any) -> Probability:
+    """Return a finite number: an integer or a Fraction as it is, so that laws are exact, any other as a float."""
+    number = real(name, value)
+    return value if isinstance(value, int | Fraction) else number

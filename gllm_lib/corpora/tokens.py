@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,10 +20,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from gllm_lib.checks import FileError, InputError, InputTypeError, as_array, note_input, write_bytes
+from gllm_lib.checks import FileError, InputError, InputTypeError, as_array, count, note_input, write_bytes
 
 BYTES = 256
 FORMAT = "gllm-tokens-1"
+CHUNK = 1 << 20  # entries read at a time, so that a memory map is never in memory whole
 # A piece lies within one of these: letters, digits or underscores after at most one space, a triple quote, one other
 # mark, white space. So no piece of code reaches over two syntactic tokens, but for adjacent quotes and odd numbers.
 WORDS = r""" ?\p{L}+| ?\p{N}+| ?_+|\"\"\"|'''| ?[^\s\p{L}\p{N}]|\s+(?!\S)|\s+"""
@@ -34,12 +36,9 @@ def train_bpe(texts: Iterable[str], size: int) -> Tokenizer:
     It has no special pieces and changes no character, so decoding what was encoded gives the text back.
     Raises InputError for an empty corpus, a size below 256 or beyond what the texts yield; InputTypeError for one str.
     """
-    if isinstance(texts, str | bytes):
-        raise InputTypeError("texts is one string; give a list of texts, such as [text]")
-    if isinstance(size, bool) or not isinstance(size, int):
-        raise InputTypeError(f"size is {size!r:.40}; give the number of pieces, at least {BYTES}")
-    if size < BYTES:
-        raise InputError(f"size is {size}; the {BYTES} bytes are pieces already: give at least {BYTES}")
+    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
+        raise InputTypeError(f"texts is {texts!r:.40}; give a list of texts, such as [text]")
+    size = count("size", size, BYTES)
     checked = [_text(f"texts[{i}]", text) for i, text in enumerate(texts)]
     if not any(checked):
         raise InputError(f"the corpus is empty ({len(checked)} texts without a character); give text to learn from")
@@ -69,7 +68,7 @@ def decode_text(tokenizer: Tokenizer, ids: ArrayLike) -> str:
 
     Raises InputError for a number outside the vocabulary.
     """
-    decoded: str = tokenizer.decode(token_ids(ids, tokenizer.get_vocab_size()).tolist())
+    decoded: str = tokenizer.decode(token_ids("ids", ids, tokenizer.get_vocab_size()).tolist())
     return decoded
 
 
@@ -104,18 +103,12 @@ def write_tokens(path: str | os.PathLike[str], ids: ArrayLike, vocabulary: int, 
 
     `bytes` counts the UTF-8 bytes of the text they came from. Raises InputError for no token or one out of range.
     """
-    for name, value in (("vocabulary", vocabulary), ("bytes", bytes)):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer):
-            raise InputTypeError(f"{name} is {value!r:.40}; give a whole number")
-    if not 1 <= vocabulary <= 2**32:
-        raise InputError(f"vocabulary is {vocabulary}; give the number of token types, from 1 to 2**32")
-    if bytes < 0:
-        raise InputError(f"bytes is {bytes}; give the number of UTF-8 bytes of the text, or 0 where there is none")
-    array = token_ids(ids, vocabulary).astype("<u2" if vocabulary <= 2**16 else "<u4")
+    vocabulary, bytes = count("vocabulary", vocabulary, 1, 2**32), count("bytes", bytes, 0)
+    array = token_ids("ids", ids, vocabulary).astype("<u2" if vocabulary <= 2**16 else "<u4")
     if not array.size:
         raise InputError("ids is empty; give at least one token")
     digest = hashlib.sha256(array.tobytes()).hexdigest()
-    facts = {"bytes": int(bytes), "sha256": digest, "vocabulary": int(vocabulary)}
+    facts = {"bytes": bytes, "sha256": digest, "vocabulary": vocabulary}
     return write_bytes(path, save({"tokens": array}, {FORMAT: json.dumps(facts)}))  # one key: several have no order
 
 
@@ -151,20 +144,37 @@ def open_tokens(path: str | os.PathLike[str], *, verify: bool = True) -> TokenFi
     return result
 
 
-def token_ids(ids: ArrayLike, vocabulary: int) -> NDArray[np.int64]:
-    """Return token numbers as int64 (n,); raises InputTypeError for no whole numbers, InputError out of range."""
-    array = as_array("ids", ids, f"give token numbers from 0 to {vocabulary - 1}")
-    if array.ndim != 1:
-        raise InputError(f"ids has shape {array.shape}; give a flat list of token numbers")
+def token_ids(name: str, value: ArrayLike, vocabulary: int, dimensions: int = 1) -> NDArray[np.int64]:
+    """Return token numbers as int64, checked as by `token_array`."""
+    return token_array(name, value, vocabulary, dimensions).astype(np.int64)
+
+
+def token_array(name: str, value: ArrayLike, vocabulary: int, dimensions: int = 1) -> NDArray[Any]:
+    """Return token numbers of that many dimensions as they are held, memory-mapped or not.
+
+    Raises InputTypeError for what is no whole number, InputError for another shape or a number out of range.
+    """
+    array = as_array(name, value, f"give token ids from 0 to {vocabulary - 1}")
+    if array.ndim != dimensions:
+        kind = "a flat list of token ids" if dimensions == 1 else f"token ids in {dimensions} dimensions"
+        raise InputError(f"{name} has shape {array.shape}; give {kind}")
     if array.size and array.dtype.kind not in "iu":
-        raise InputTypeError(f"ids holds {array.dtype} entries; give whole numbers from 0 to {vocabulary - 1}")
-    bad = np.flatnonzero((array < 0) | (array >= vocabulary))
-    if bad.size:
-        raise InputError(
-            f"ids[{bad[0]}] is {array[bad[0]]} ({bad.size} of {array.size} are out of range); "
-            f"a vocabulary of {vocabulary} has the tokens 0 to {vocabulary - 1}"
-        )
-    return array.astype(np.int64)
+        raise InputTypeError(f"{name} holds {array.dtype} entries; give whole numbers from 0 to {vocabulary - 1}")
+    for start, chunk in chunks(array.reshape(-1)):
+        bad = np.flatnonzero((chunk < 0) | (chunk >= vocabulary))
+        if bad.size:
+            place = ", ".join(str(int(i)) for i in np.unravel_index(start + bad[0], array.shape))
+            raise InputError(
+                f"{name}[{place}] is {chunk[bad[0]]}; a vocabulary of {vocabulary} has the tokens "
+                f"0 to {vocabulary - 1}: encode with the tokenizer that it belongs to"
+            )
+    return array
+
+
+def chunks(array: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
+    """Yield parts of a flat array, each with the number of its first entry."""
+    for start in range(0, len(array), CHUNK):
+        yield start, array[start : start + CHUNK]
 
 
 def _text(name: str, text: object) -> str:

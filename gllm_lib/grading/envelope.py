@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gllm_lib.checks import InputError, Vector, generator, positive, same_length, vector
-from gllm_lib.grading.minimax import caps_and_noise, level_noise, whole
+from gllm_lib.checks import InputError, Vector, count, generator, positive, same_length, vector
+from gllm_lib.grading.minimax import caps_and_noise, level_noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,14 +155,14 @@ def design_risk(
     `shares` p are those of `linear_minimax` by default; a level of share 0 is estimated by 0, and its signal is noise
     for the others. Raises what `knapsack` raises, and InputTypeError if rng is no generator.
     """
-    widths = np.array([whole("sizes", d, 1) for d in np.ravel(sizes).tolist()])
-    caps, noise = caps_and_noise(caps, level_noise(widths, whole("m", m, 1), variance))
+    widths = np.array([count("sizes", d, 1) for d in np.ravel(sizes).tolist()])
+    caps, noise = caps_and_noise(caps, level_noise(widths, count("m", m, 1), variance))
     p = _shares(shares, caps, noise)
     level = np.repeat(np.arange(len(caps)), widths)
     active = np.flatnonzero(p[level] > 0.0)
     precision = np.diag((widths / np.where(p > 0.0, p * caps, 1.0))[level[active]])
     bayes, spent, missed = [], [], []
-    for _ in range(whole("trials", trials, 2)):
+    for _ in range(count("trials", trials, 2)):
         gram = _gram(m, len(level), rng)[active] / variance
         posterior = np.linalg.inv(precision + gram[:, active])
         error = -posterior @ gram  # estimate minus truth, as a matrix that acts on the truth

@@ -7,13 +7,11 @@ a, s      target and data profile over levels, shape (L,), each sums to 1
 from __future__ import annotations
 
 from dataclasses import replace
-from numbers import Integral, Real
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gllm_lib.checks import InputError, InputTypeError, Vector, as_array, profile, same_length
+from gllm_lib.checks import InputError, InputTypeError, Vector, as_array, count, profile, real, same_length
 from gllm_lib.grading.selection import Selection, select
 
 Levels = NDArray[np.intp]
@@ -87,26 +85,14 @@ def select_levels(alpha: ArrayLike, tau: ArrayLike, level_of: ArrayLike, clip: f
     return replace(chosen, g=chosen.g[_level_of(level_of)[0]])
 
 
-def _ratio(name: str, value: Any) -> float:
-    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
-        raise InputTypeError(f"{name} is {type(value).__name__}; give a number between 0 and 1")
-    if not 0.0 < float(value) < 1.0:
-        raise InputError(f"{name} is {float(value):g}; it is the ratio of one level to the next: 0 < {name} < 1")
-    return float(value)
-
-
 def geometric_profiles(nu: float, mu: float, levels: int) -> tuple[Vector, Vector]:
     """Return level profiles a_l ~ nu^{L-1-l} and s_l ~ mu^l, each (L,): target deep, data shallow (GLLM Cor. 3).
 
     The corollary's rate nu^L asks for mu < nu; any two ratios are allowed here. Raises InputError if a ratio is outside
     (0, 1), there is no level, or a weight falls below the smallest double; InputTypeError if levels is no integer.
     """
-    nu, mu = _ratio("nu", nu), _ratio("mu", mu)
-    if isinstance(levels, bool) or not isinstance(levels, Integral):
-        raise InputTypeError(f"levels is {type(levels).__name__}; give a whole number of levels, such as 4")
-    if levels < 1:
-        raise InputError(f"levels is {levels}; give at least 1")
-    depth = np.arange(int(levels))
+    nu, mu, levels = real("nu", nu, above=0, below=1), real("mu", mu, above=0, below=1), count("levels", levels)
+    depth = np.arange(levels)
     target, data = nu ** depth[::-1], mu**depth
     if min(target[0], data[-1]) == 0.0:
         raise InputError(f"{min(nu, mu):g} to the power {levels - 1} is 0 in double precision; give fewer levels")

@@ -13,13 +13,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from math import comb
-from numbers import Integral, Real
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gllm_lib.checks import InputError, InputTypeError, Vector, generator, positive, same_length
+from gllm_lib.checks import InputError, Vector, count, generator, positive, real, same_length
 from gllm_lib.grading.levels import geometric_profiles
 
 AMPLITUDE = math.log(2) / 64  # c_0 of GLLM Lem. 3: squared amplitude of a packing coordinate, in units of sigma^2 / m
@@ -40,7 +38,7 @@ def stratified_caps(nu: float, mu: float, levels: int, dimension: int, g: ArrayL
     InputError unless g has one positive grade per level and the dimension is a positive multiple of the levels.
     """
     a, s = geometric_profiles(nu, mu, levels)
-    d = whole("dimension", dimension, levels)
+    d = count("dimension", dimension, levels)
     if d % levels:
         raise InputError(f"dimension is {d}; with {levels} equal levels give a multiple of {levels}")
     grades = np.ones(levels) if g is None else positive("g", g, "a grade must exceed 0")
@@ -86,23 +84,14 @@ def caps_and_noise(caps: ArrayLike, noise: ArrayLike) -> tuple[Vector, Vector]:
     return top, floor
 
 
-def whole(name: str, value: Any, least: int) -> int:
-    """Return a whole number of at least `least`; raises InputTypeError or InputError otherwise."""
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        raise InputTypeError(f"{name} is {type(value).__name__}; give a whole number, at least {least}")
-    if value < least:
-        raise InputError(f"{name} is {value}; give a whole number, at least {least}")
-    return int(value)
-
-
 def gilbert(length: int, distance: int) -> int:
     """Return 2^K / V rounded up, a number of words of K bits that can keep pairwise Hamming distance `distance`.
 
     V counts the words closer than that to a given one. Raises InputError or InputTypeError unless K and the distance
     are whole and positive.
     """
-    k = whole("length", length, 1)
-    ball = sum(comb(k, i) for i in range(whole("distance", distance, 1)))
+    k = count("length", length, 1)
+    ball = sum(comb(k, i) for i in range(count("distance", distance, 1)))
     return -(-(2**k) // ball)
 
 
@@ -112,16 +101,10 @@ def fano_factor(words: float, divergence: float) -> float:
     `words` is the logarithm of the number of equally likely hypotheses, `divergence` the largest Kullback-Leibler
     divergence between two of them, both in nats.
     """
-    words, divergence = _real("words", words), _real("divergence", divergence)
+    words, divergence = real("words", words), real("divergence", divergence)
     if not words > 0.0 or divergence < 0.0:
         raise InputError(f"words is {words:g}, divergence {divergence:g}; give log N > 0 and a divergence >= 0")
     return 1.0 - (divergence + math.log(2)) / words
-
-
-def _real(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise InputTypeError(f"{name} is {type(value).__name__}; give a real number")
-    return float(value)
 
 
 @dataclass(frozen=True)
@@ -137,9 +120,9 @@ class SourceConstants:
 
 def source_constants(levels: int) -> SourceConstants:
     """Return every constant of the lower bounds, traced through the source's proofs (GLLM Lems. 3(i), 4(iii))."""
-    count = whole("levels", levels, 1)
-    c0, widest = AMPLITUDE, max(1.0, AMPLITUDE * count)
-    packing, few = 2.0 * widest + c0 * count**2 / 32, 32.0 * count * widest
+    size = count("levels", levels, 1)
+    c0, widest = AMPLITUDE, max(1.0, AMPLITUDE * size)
+    packing, few = 2.0 * widest + c0 * size**2 / 32, 32.0 * size * widest
     two_point = (1.0 - math.sqrt(c0 / 4)) / 8
     lower = min(c0 / (16 * packing), two_point * c0 / few)
     return SourceConstants(packing, few, two_point, lower, min(c0 / 8, two_point * c0 / 32))
@@ -147,10 +130,10 @@ def source_constants(levels: int) -> SourceConstants:
 
 def least_squares_factor(fitted: int, m: int) -> float:
     """Return E tr (Z^T Z)^{-1} = D / (m - D - 1) for m standard normal rows of D entries, infinite if m <= D + 1."""
-    count, rows = whole("fitted", fitted, 0), whole("m", m, 1)
-    if count == 0:
+    size, rows = count("fitted", fitted, 0), count("m", m, 1)
+    if size == 0:
         return 0.0
-    return count / (rows - count - 1) if rows > count + 1 else math.inf
+    return size / (rows - size - 1) if rows > size + 1 else math.inf
 
 
 def least_squares_risk(fitted: int, m: int, variance: float, omitted: float) -> float:
@@ -165,8 +148,8 @@ def least_squares_risk(fitted: int, m: int, variance: float, omitted: float) -> 
 
 def least_squares_draws(fitted: int, m: int, trials: int, rng: np.random.Generator) -> Vector:
     """Return independent draws of tr (Z^T Z)^{-1}, shape (trials,); raises InputError for m < D."""
-    count = whole("fitted", fitted, 1)
-    rows = whole("m", m, count)
-    z = generator(rng).standard_normal((whole("trials", trials, 1), rows, count))
+    size = count("fitted", fitted, 1)
+    rows = count("m", m, size)
+    z = generator(rng).standard_normal((count("trials", trials, 1), rows, size))
     traces: Vector = np.trace(np.linalg.inv(z.transpose(0, 2, 1) @ z), axis1=1, axis2=2)
     return traces

@@ -9,12 +9,11 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import accumulate, pairwise
-from numbers import Integral
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from gllm_lib.checks import InputError, InputTypeError, as_array
+from gllm_lib.checks import InputError, InputTypeError, as_array, count, flag, real
 
 Norm = Literal["layer", "rms"]
 Position = Literal["learned", "sinusoidal", "rotary"]
@@ -36,31 +35,6 @@ def _listed(name: str, value: Any) -> tuple[Any, ...]:
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise InputTypeError(f"{name} is {value!r:.40}; give a tuple, such as ({value!r:.40},)")
     return tuple(value)
-
-
-def _count(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        raise InputTypeError(f"{name} holds {value!r:.40}; give a whole number, at least 1")
-    if value < 1:
-        raise InputError(f"{name} holds {value}; give at least 1")
-    return int(value)
-
-
-def _real(name: str, value: Any, least: float, *, strict: bool) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise InputTypeError(f"{name} is {value!r:.40}; give a number")
-    try:
-        real = float(value)
-    except OverflowError:
-        real = math.inf
-    if not (math.isfinite(real) and (real > least if strict else real >= least)):
-        raise InputError(f"{name} is {real}; give a finite number {'above' if strict else 'of at least'} {least:g}")
-    return real
-
-
-def _flag(name: str, value: Any) -> None:
-    if not isinstance(value, bool):
-        raise InputTypeError(f"{name} is {value!r:.40}; give True or False")
 
 
 def _build(kind: Any, values: Mapping[str, Any]) -> Any:
@@ -100,15 +74,15 @@ class Grading:
     learned: tuple[Part, ...] = ()  # the grades that training moves
 
     def __post_init__(self) -> None:
-        _set(self, "base", _real("base", self.base, 1.0, strict=True))
-        _set(self, "clip", _real("clip", self.clip, 1.0, strict=False))
+        _set(self, "base", real("base", self.base, above=1.0))
+        _set(self, "clip", real("clip", self.clip, least=1.0))
         if self.kappa is not None:
-            _set(self, "kappa", _real("kappa", self.kappa, 0.0, strict=True))
-        _set(self, "levels", tuple(_count("levels", width) for width in _listed("levels", self.levels)))
+            _set(self, "kappa", real("kappa", self.kappa, above=0.0))
+        _set(self, "levels", tuple(count("levels", width) for width in _listed("levels", self.levels)))
         for part in get_args(Part):
             _set(self, part, None if getattr(self, part) is None else self._grades(part))
         for name in ("after_rotary", "projection", "position"):
-            _flag(name, getattr(self, name))
+            flag(name, getattr(self, name))
         _set(self, "learned", _listed("learned", self.learned))
         for part in self.learned:
             if part not in get_args(Part):
@@ -169,20 +143,20 @@ class GPTConfig:
 
     def __post_init__(self) -> None:
         for name in ("vocabulary", "context", "width", "layers", "heads"):
-            _set(self, name, _count(name, getattr(self, name)))
+            _set(self, name, count(name, getattr(self, name)))
         for name, kind in (("norm", Norm), ("position", Position), ("feed_forward", FeedForwardKind)):
             if getattr(self, name) not in get_args(kind):
                 raise InputError(f"{name} is {getattr(self, name)!r}; choose from {', '.join(get_args(kind))}")
         for name in ("bias", "tied", "head_bias"):
-            _flag(name, getattr(self, name))
-        _set(self, "rotary_base", _real("rotary_base", self.rotary_base, 1.0, strict=True))
-        _set(self, "epsilon", _real("epsilon", self.epsilon, 0.0, strict=True))
+            flag(name, getattr(self, name))
+        _set(self, "rotary_base", real("rotary_base", self.rotary_base, above=1.0))
+        _set(self, "epsilon", real("epsilon", self.epsilon, above=0.0))
         if self.width % self.heads:
             raise InputError(f"width {self.width} is not divided by {self.heads} heads; choose a divisor of the width")
         if self.position == "rotary" and self.head_width % 2:
             raise InputError(f"rotary turns pairs, and the head width is {self.head_width}; make width / heads even")
         if self.hidden is not None:
-            _set(self, "hidden", _count("hidden", self.hidden))
+            _set(self, "hidden", count("hidden", self.hidden))
         if self.grading is not None and not isinstance(self.grading, Grading):
             raise InputTypeError(f"grading is a {type(self.grading).__name__}; give a Grading, or None")
         self._check_grading(self.grading or Grading())
@@ -289,7 +263,7 @@ def parameter_count(config: GPTConfig) -> dict[str, int]:
         inner = sum(w * h for w, h in zip(config.level_widths, config.level_hidden, strict=True))
     norm = width * (1 + bias * (config.norm == "layer"))
     grades = {"heads": config.layers * width, "embedding": width, "output": config.vocabulary}
-    count = {
+    parts = {
         "embedding": config.vocabulary * width,
         "position": config.context * width * (config.position == "learned"),
         "attention": config.layers * 4 * (width**2 + bias * width),
@@ -299,4 +273,4 @@ def parameter_count(config: GPTConfig) -> dict[str, int]:
         "grades": sum(grades[part] for part in set(grading.learned)),
         "projections": width**2 * grading.projection,
     }
-    return count | {"total": sum(count.values())}
+    return parts | {"total": sum(parts.values())}

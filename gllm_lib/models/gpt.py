@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from gllm_lib.checks import InputError, InputTypeError
+from gllm_lib.checks import InputError, InputTypeError, count
 from gllm_lib.models.attention import Attention, Rotation
 from gllm_lib.models.config import GPTConfig
 from gllm_lib.models.feed_forward import feed_forward
@@ -107,9 +107,7 @@ class GPT(nn.Module):
 
     def hidden(self, tokens_BT: Int[Tensor, "B T"], layer: int | None = None) -> Float[Tensor, "B T D"]:
         """Return the states after the last norm, or the residual stream after `layer` blocks (0: the embeddings)."""
-        blocks = self.config.layers if layer is None else layer
-        if not isinstance(blocks, int) or not 0 <= blocks <= self.config.layers:
-            raise InputError(f"layer is {layer!r}; give 0 (the embeddings) to {self.config.layers}, or None")
+        blocks = self.config.layers if layer is None else count("layer", layer, 0, self.config.layers)
         x_BTD = self._embed(tokens_BT)
         for block, inputs in zip(self.blocks[:blocks], self._inputs(tokens_BT.shape[1]), strict=False):
             x_BTD = block(x_BTD, *inputs)

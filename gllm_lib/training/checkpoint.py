@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from gllm_lib.checks import FileError, InputError, write_bytes
+from gllm_lib.checks import FileError, InputError, digest, write_bytes
 
 NAME = "checkpoint.safetensors"
 _FORMAT = "gllm training checkpoint 1"
@@ -135,11 +135,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def _sha256(about: str, tensors: Mapping[str, Tensor]) -> str:
-    told = hashlib.sha256(about.encode())
-    for name in sorted(tensors):
-        told.update(name.encode())
-        told.update(tensors[name].flatten().view(torch.uint8).numpy())
-    return told.hexdigest()
+    named = ((name.encode(), tensors[name].flatten().view(torch.uint8).numpy().data) for name in sorted(tensors))
+    return digest(chain([about.encode()], *named))
 
 
 def _difference(theirs: Any, ours: Any, name: str = "") -> tuple[str, Any, Any] | None:

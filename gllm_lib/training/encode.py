@@ -12,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from gllm_lib.checks import InputError, InputTypeError
+from gllm_lib.checks import InputError, InputTypeError, count
 from gllm_lib.corpora.tokens import token_ids
 from gllm_lib.models.gpt import GPT
 
@@ -36,7 +36,7 @@ def checked_tokens(model: GPT, tokens: ArrayLike, least: int) -> NDArray[np.int6
     """Return at least `least` tokens (n,) of the model's vocabulary, or raise InputError or InputTypeError."""
     if not isinstance(model, GPT):
         raise InputTypeError(f"model is a {type(model).__name__}; give a GPT")
-    ids = token_ids(tokens, model.config.vocabulary)
+    ids = token_ids("tokens", tokens, model.config.vocabulary)
     if ids.size < least:
         raise InputError(f"there are {ids.size} tokens; give at least {least}")
     return ids
@@ -44,8 +44,7 @@ def checked_tokens(model: GPT, tokens: ArrayLike, least: int) -> NDArray[np.int6
 
 def blocks(ids: NDArray[np.int64], model: GPT, batch: int) -> Iterator[Tensor]:
     """Yield consecutive windows of the model's context, up to `batch` at a time (B, T), then a shorter rest (1, T')."""
-    if batch < 1:
-        raise InputError(f"batch is {batch}; give the number of windows at a time, at least 1")
+    batch = count("batch", batch)
     context, device = model.config.context, model.embedding.weight.device
     whole = len(ids) // context * context
     for start in range(0, whole, batch * context):

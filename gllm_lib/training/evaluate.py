@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binomtest
 from torch import Tensor
 
-from gllm_lib.checks import InputError, InputTypeError, as_array
+from gllm_lib.checks import InputError, InputTypeError, as_array, count, real
 from gllm_lib.models.gpt import GPT
 from gllm_lib.training.encode import blocks, checked_tokens
 from gllm_lib.training.loss import token_losses
@@ -46,9 +46,7 @@ def bits_per_byte(nats_per_token: float, tokens: int, bytes: int) -> float:
 
     `tokens` counts the predicted tokens and `bytes` the UTF-8 bytes they stand for. Raises InputError for none.
     """
-    if not (1 <= tokens < math.inf and 1 <= bytes < math.inf):
-        raise InputError(f"there are {tokens} tokens for {bytes} bytes; give at least one of each, and finitely many")
-    return _nats(nats_per_token) * tokens / (bytes * math.log(2))
+    return _nats(nats_per_token) * count("tokens", tokens) / (count("bytes", bytes) * math.log(2))
 
 
 def perplexity(nats_per_token: float) -> float:
@@ -118,8 +116,7 @@ def accuracy_by_depth(
     """
     told, wanted, depths = (_numpy(name, value) for name, value in
                             (("predictions", predictions), ("targets", targets), ("depth", depth)))  # fmt: skip
-    if not 0 < level < 1:
-        raise InputError(f"level is {level}; give a confidence such as 0.95")
+    level = real("level", level, above=0, below=1)
     if told.ndim == wanted.ndim + 1:
         if np.isnan(told).any():
             raise InputError("the logits hold NaN; go back to a checkpoint from before the model diverged")
@@ -167,6 +164,4 @@ def _numpy(name: str, value: Any) -> NDArray[Any]:
 
 
 def _nats(value: float) -> float:
-    if not 0 <= value < math.log(np.finfo(np.float64).max):
-        raise InputError(f"nats_per_token is {value}; give a loss from 0 to 709")
-    return float(value)
+    return real("nats_per_token", value, least=0, below=math.log(np.finfo(np.float64).max))

@@ -5,7 +5,6 @@ Shapes: B batch, T positions, V vocabulary, H heads, K head width, D width, L le
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from gllm_lib.checks import InputError, InputTypeError
+from gllm_lib.checks import InputError, InputTypeError, count, real
 
 
 def token_losses(logits_BTV: Float[Tensor, "B T V"], targets_BT: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
@@ -96,11 +95,7 @@ class Penalties:
 
     def __post_init__(self) -> None:
         for name in ("magnitude", "orthogonality", "diversity"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise InputTypeError(f"{name} is {value!r}; give a number, 0 to leave the term out")
-            if not 0 <= value < math.inf:
-                raise InputError(f"{name} is {value}; give a finite number from 0, the signs of Eq. 20 are built in")
+            object.__setattr__(self, name, real(name, getattr(self, name), least=0))  # Eq. 20's signs are built in
 
     def threshold(self, heads: int, nonnegative: bool = True) -> float:
         """What `magnitude` must exceed for the pair to be coercive in the grades of `heads` heads.
@@ -108,8 +103,7 @@ class Penalties:
         diversity x (H - 1) on nonnegative grades, where |sum q|^2 >= sum |q|^2; diversity x H on all of space (GLLM
         Eq. 21); 0 for one head, which has nobody to repel. Raises InputError if there is no head.
         """
-        if heads < 1:
-            raise InputError(f"{heads} heads; give at least 1")
+        heads = count("heads", heads)
         return self.diversity * (heads - 1 if nonnegative or heads == 1 else heads)
 
     def coercive(self, heads: int, nonnegative: bool = True) -> bool:
@@ -147,16 +141,16 @@ class Penalties:
 def _checked_targets(targets_BT: Tensor, logits_BTV: Tensor) -> Tensor:
     """Return the targets as cross-entropy takes them; it would leave out -100 and divide by another number."""
     _same_positions("targets", targets_BT, logits_BTV)
-    kind, count = targets_BT.dtype, logits_BTV.shape[-1]
+    kind, types = targets_BT.dtype, logits_BTV.shape[-1]
     if kind.is_floating_point or kind.is_complex or kind == torch.bool:
-        raise InputTypeError(f"targets are {kind}; give integers from 0 to {count - 1}")
+        raise InputTypeError(f"targets are {kind}; give integers from 0 to {types - 1}")
     targets_BT = targets_BT.long()
     if not targets_BT.numel():
         raise InputError(f"targets have shape {tuple(targets_BT.shape)}; give at least one")
     least, most = (int(end) for end in targets_BT.aminmax())
-    if least < 0 or most >= count:
+    if least < 0 or most >= types:
         raise InputError(
-            f"target {least if least < 0 else most} is out of range; logits are of 0 to {count - 1}: leave a position "
+            f"target {least if least < 0 else most} is out of range; logits are of 0 to {types - 1}: leave a position "
             "out by a weight of 0"
         )
     return targets_BT

@@ -5,7 +5,6 @@ Shapes: B pairs, T positions, V vocabulary.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import torch
@@ -13,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from gllm_lib.checks import InputError, InputTypeError
+from gllm_lib.checks import InputError, InputTypeError, real
 from gllm_lib.training.loss import token_losses
 
 
@@ -61,8 +60,7 @@ def dpo_loss(
 
     Raises InputError unless 0 < beta < infinity and all four have one shape.
     """
-    if not 0 < beta < math.inf:
-        raise InputError(f"beta is {beta}; the inverse temperature of the reward is positive and finite, such as 0.1")
+    beta = real("beta", beta, above=0)  # the inverse temperature of the reward
     given = (policy_chosen, policy_rejected, reference_chosen, reference_rejected)
     if len({tuple(each.shape) for each in given}) > 1:
         raise InputError(f"shapes differ: {[tuple(each.shape) for each in given]}; give one number per pair in each")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from numbers import Integral
 
 import torch
 from torch import nn
 
-from gllm_lib.checks import InputError, InputTypeError
+from gllm_lib.checks import InputError, InputTypeError, count, real
 from gllm_lib.training.loss import Penalties
 
 _COUNTS = {"steps": 1, "batch": 1, "accumulate": 1, "warmup": 0, "seed": 0, "save_every": 0}
@@ -41,18 +40,9 @@ class Recipe:
 
     def __post_init__(self) -> None:
         for name, least in _COUNTS.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, Integral):
-                raise InputTypeError(f"{name} is {value!r}; give a whole number")
-            object.__setattr__(self, name, int(value))
-            if not least <= int(value) < 2**63:
-                raise InputError(f"{name} is {value}; give a whole number from {least}")
+            object.__setattr__(self, name, count(name, getattr(self, name), least, 2**63 - 1))
         for name in _RATES:
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise InputTypeError(f"{name} is {value!r}; give a number")
-            if not 0 <= value < math.inf:
-                raise InputError(f"{name} is {value}; give a finite number from 0")
+            object.__setattr__(self, name, real(name, getattr(self, name), least=0))
         if not self.peak >= self.floor:
             raise InputError(f"the rate falls from peak {self.peak:g} to floor {self.floor:g}; give peak >= floor")
         if self.warmup >= self.steps:
@@ -61,11 +51,10 @@ class Recipe:
             raise InputError(f"batch {self.batch} does not split into {self.accumulate} equal micro-batches")
         if not isinstance(self.penalties, Penalties):
             raise InputTypeError(f"penalties is a {type(self.penalties).__name__}; give Penalties(...)")
-        if not isinstance(self.betas, tuple | list) or not all(isinstance(beta, int | float) for beta in self.betas):
+        if not isinstance(self.betas, tuple | list) or len(self.betas) != 2:
             raise InputTypeError(f"betas are {self.betas!r:.40}; give two numbers, such as (0.9, 0.95)")
-        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
-            raise InputError(f"betas are {self.betas}; give two numbers from 0 to below 1, such as (0.9, 0.95)")
-        object.__setattr__(self, "betas", tuple(self.betas))
+        betas = tuple(real(f"betas[{i}]", beta, least=0, below=1) for i, beta in enumerate(self.betas))
+        object.__setattr__(self, "betas", betas)
 
 
 def cosine(step: int, steps: int, peak: float, floor: float, warmup: int = 0) -> float:

@@ -5,8 +5,6 @@ Shapes: N tokens of the data, B windows, T positions, V vocabulary.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +13,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from gllm_lib.checks import InputError, InputTypeError, as_array
-
-_CHUNK = 1 << 20  # entries read at a time, so that a memory map is never in memory whole
+from gllm_lib.checks import InputError, InputTypeError, as_array, digest
+from gllm_lib.corpora.tokens import chunks, token_array
 
 
 @dataclass(frozen=True)
@@ -46,8 +43,11 @@ class Windows:
 
     def fingerprint(self) -> dict[str, Any]:
         """Length and SHA-256 of tokens and weights, whatever integer type holds them."""
-        weights = None if self.weights is None else _sha256(self.weights, "<f8")
-        return {"tokens": len(self.tokens), "sha256": _sha256(self.tokens, "<i8"), "weights": weights}
+        tokens, weights = (
+            None if array is None else digest(chunk.astype(kind).data for _, chunk in chunks(array))
+            for array, kind in ((self.tokens, "<i8"), (self.weights, "<f8"))
+        )
+        return {"tokens": len(self.tokens), "sha256": tokens, "weights": weights}
 
 
 def windows(tokens: ArrayLike, weights: ArrayLike | None, vocabulary: int, context: int) -> Windows:
@@ -56,22 +56,12 @@ def windows(tokens: ArrayLike, weights: ArrayLike | None, vocabulary: int, conte
     Raises InputTypeError for tokens that are no integers or weights that are no numbers; InputError for a token outside
     the vocabulary, data that holds no window and its next token, and weights of another shape, negative or not finite.
     """
-    ids = as_array("tokens", tokens, "give token ids, shape (N,), such as open_tokens(path).tokens")
-    if ids.dtype.kind not in "iu":
-        raise InputTypeError(f"tokens hold {ids.dtype}; give integers, token ids from 0 to {vocabulary - 1}")
-    if ids.ndim != 1 or len(ids) <= context:
+    ids = token_array("tokens", tokens, vocabulary)
+    if len(ids) <= context:
         raise InputError(
-            f"tokens have shape {ids.shape}; a window of {context} positions and its next token need a flat array of "
-            f"at least {context + 1}: give more text or a smaller context"
+            f"there are {len(ids)} tokens; a window of {context} positions and its next token need at least "
+            f"{context + 1}: give more text or a smaller context"
         )
-    for start, chunk in _chunks(ids):
-        outside = np.flatnonzero((chunk < 0) | (chunk >= vocabulary))
-        if outside.size:
-            first = outside[0]
-            raise InputError(
-                f"tokens[{start + first}] is {chunk[first]}; the model's vocabulary holds 0 to {vocabulary - 1}: "
-                "encode with the tokenizer that it was built for"
-            )
     return Windows(ids, None if weights is None else _weights(weights, vocabulary, len(ids)), context)
 
 
@@ -85,20 +75,8 @@ def _weights(weights: ArrayLike, vocabulary: int, count: int) -> NDArray[Any]:
         raise InputError(f"weights have shape {array.shape}; {mend}")
     if vocabulary == count:
         raise InputError(f"data and vocabulary both have {count} entries, so weights could be of either; add a token")
-    for start, chunk in _chunks(array):
+    for start, chunk in chunks(array):
         bad = np.flatnonzero(~(np.isfinite(chunk) & (chunk >= 0)))
         if bad.size:
             raise InputError(f"weights[{start + bad[0]}] is {chunk[bad[0]]}; base**q is finite and not negative")
     return array
-
-
-def _chunks(array: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
-    for start in range(0, len(array), _CHUNK):
-        yield start, array[start : start + _CHUNK]
-
-
-def _sha256(array: NDArray[Any], kind: str) -> str:
-    told = hashlib.sha256()
-    for _, chunk in _chunks(array):
-        told.update(chunk.astype(kind).tobytes())
-    return told.hexdigest()

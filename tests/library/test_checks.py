@@ -1,11 +1,14 @@
 """Errors that mend, files written whole or not at all, and the list of inputs read."""
 
 import json
+import math
 import os
 import stat
+from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
 
 from gllm_lib import checks
 from gllm_lib.checks import FileError, GllmError, InputError, InputTypeError
@@ -32,6 +35,50 @@ from gllm_lib.checks import FileError, GllmError, InputError, InputTypeError
 def test_vectors(value, error, message):
     with pytest.raises(error, match=message):
         checks.vector("p", value)
+
+
+def test_tensors_that_numpy_does_not_take_are_refused_with_what_to_do():
+    for value in (torch.nn.Parameter(torch.ones(2)), torch.ones(2, dtype=torch.bfloat16)):
+        with pytest.raises(InputTypeError, match=r"p is a (Parameter|Tensor) .*give .*p\.detach\(\)\.float\(\)\.numpy"):
+            checks.vector("p", value)
+        assert checks.vector("p", value.detach().float().numpy()).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [(True, InputTypeError), (np.True_, InputTypeError), (2.0, InputTypeError), (np.float64(2), InputTypeError),
+     ("2", InputTypeError), (None, InputTypeError), (1, InputError), (np.int8(1), InputError), (6, InputError)],
+)  # fmt: skip
+def test_counts_that_are_none_are_refused(value, error):
+    with pytest.raises(error, match=r"n is .*; give a whole number from 2 to 5"):
+        checks.count("n", value, 2, 5)
+
+
+def test_counts_of_numpy_become_those_of_python():
+    for value in (2, np.int64(2), np.uint8(2)):
+        assert type(checks.count("n", value, 2, 2)) is int
+    with pytest.raises(InputError, match="n is 0; give a whole number of at least 1"):
+        checks.count("n", 0)
+
+
+@pytest.mark.parametrize(
+    ("value", "limits", "error", "told"),
+    [(True, {}, InputTypeError, "x is True; give a number"), ("1", {}, InputTypeError, "give a number"),
+     (1j, {}, InputTypeError, "give a number"), (np.True_, {}, InputTypeError, "give a number"),
+     (math.nan, {}, InputError, "x is nan; give a finite number$"), (10**400, {}, InputError, "x is inf"),
+     (-0.1, {"least": 0}, InputError, "x is -0.1; give a finite number of at least 0"),
+     (0, {"above": 0}, InputError, "above 0"), (1.1, {"most": 1}, InputError, "of at most 1"),
+     (np.float32(1), {"least": 0, "below": 1}, InputError, "of at least 0 and below 1")],
+)  # fmt: skip
+def test_numbers_outside_their_limits_are_refused(value, limits, error, told):
+    with pytest.raises(error, match=told):
+        checks.real("x", value, **limits)
+
+
+def test_numbers_of_numpy_become_floats_and_limits_may_be_reached():
+    for value in (1, 1.0, np.float32(1), np.int64(1), Fraction(1)):
+        told = checks.real("x", value, least=1, most=1)
+        assert (type(told), told) == (float, 1.0)
 
 
 def test_vectors_are_converted():

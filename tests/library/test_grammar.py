@@ -104,7 +104,7 @@ def test_deep_brackets_neither_overflow_nor_lose_mass(p):
     [([0, 3], r"tokens\[1\] is 3"), ([1, 2], r"tokens\[1\] is 2"), ([2], r"tokens\[0\] is 2"),
      ([4, 0, 4], r"tokens\[2\] is 4"), ([0, 0, 0], r"tokens\[2\] is 0"), ([0, 2, 2], r"tokens\[2\] is 2"),
      ([5], "0 to 4"), ([-1], "0 to 4"),
-     ([[0, 2]], "1 dimension")],
+     ([[0, 2]], "flat list")],
 )  # fmt: skip
 def test_what_is_no_beginning_of_a_stream_is_refused_where_it_breaks(tokens, place):
     grammar = Brackets(2, 0.5, 2)
@@ -122,6 +122,15 @@ def test_what_is_no_beginning_of_a_stream_is_refused_where_it_breaks(tokens, pla
 def test_bracket_parameters_that_make_no_grammar_are_refused(arguments, error):
     with pytest.raises(error, match="give"):
         Brackets(*arguments)
+
+
+def test_a_number_of_numpy_is_a_float_and_a_fraction_stays_one():
+    grammar = Brackets(np.int64(2), np.float32(0.25), np.uint8(3))
+    assert [type(each) for each in (grammar.kinds, grammar.open_probability, grammar.max_depth)] == [int, float, int]
+    assert grammar == Brackets(2, 0.25, 3)
+    assert type(Brackets(2, F(1, 4), 3).open_probability) is F
+    tree = LevelTree(2, (np.int32(2),), (np.float32(0.5),), (1, F(1, 2)))
+    assert [type(each) for each in (*tree.branching, *tree.agreement, *tree.weights)] == [int, float, int, F]
 
 
 def test_samples_need_a_generator_and_a_length():

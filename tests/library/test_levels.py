@@ -205,16 +205,16 @@ def test_bad_sizes_have_their_own_error(sizes, error):
     ("arguments", "error", "words"),
     [
         ((0.0, 0.3, 4), InputError, "nu is 0"),
-        ((1.0, 0.3, 4), InputError, "0 < nu < 1"),
+        ((1.0, 0.3, 4), InputError, "above 0 and below 1"),
         ((0.6, -0.1, 4), InputError, "mu is -0.1"),
         ((math.nan, 0.3, 4), InputError, "nu is nan"),
         ((0.6, 0.3, 0), InputError, "at least 1"),
         ((0.6, 0.3, 5000), InputError, "fewer levels"),
         ((0.6, 0.3, 4.0), InputTypeError, "whole number"),
         ((0.6, 0.3, True), InputTypeError, "whole number"),
-        (("0.6", 0.3, 4), InputTypeError, "nu is str"),
-        ((0.6, None, 4), InputTypeError, "mu is NoneType"),
-        ((True, 0.3, 4), InputTypeError, "nu is bool"),
+        (("0.6", 0.3, 4), InputTypeError, "nu is '0.6'"),
+        ((0.6, None, 4), InputTypeError, "mu is None"),
+        ((True, 0.3, 4), InputTypeError, "nu is True"),
     ],
 )
 def test_bad_ratios_have_their_own_error(arguments, error, words):

@@ -347,9 +347,9 @@ def test_adamw_makes_the_printed_step() -> None:
         ({"peak": math.nan}, InputError, "peak is nan"),
         ({"peak": 1e-6}, InputError, "peak >= floor"),
         ({"warmup": 10}, InputError, "warmup is 10"),
-        ({"betas": (0.9, 1.0)}, InputError, "betas are"),
+        ({"betas": (0.9, 1.0)}, InputError, r"betas\[1\] is 1.0"),
         ({"betas": 0.9}, InputTypeError, "betas are 0.9"),
-        ({"betas": ("a", "b")}, InputTypeError, "betas are"),
+        ({"betas": ("a", "b")}, InputTypeError, r"betas\[0\] is 'a'"),
         ({"penalties": {}}, InputTypeError, "penalties is a dict"),
         ({"seed": -1}, InputError, "seed is -1"),
         ({"decay": "0.1"}, InputTypeError, "decay is"),
@@ -358,3 +358,11 @@ def test_adamw_makes_the_printed_step() -> None:
 def test_a_recipe_that_cannot_train_is_refused(changes, error, told) -> None:
     with pytest.raises(error, match=told):
         Recipe(**{"steps": 10, "batch": 4} | changes)
+
+
+def test_numbers_of_numpy_are_kept_as_numbers_of_python() -> None:
+    recipe = Recipe(np.int64(3), np.uint8(4), peak=np.float32(0.5), betas=(np.float64(0.5), 0), decay=1,
+                    penalties=Penalties(np.float32(0.25)))  # fmt: skip
+    assert recipe == Recipe(3, 4, peak=0.5, betas=(0.5, 0.0), decay=1.0, penalties=Penalties(0.25))
+    kept = [recipe.steps, recipe.batch, recipe.peak, *recipe.betas, recipe.decay, recipe.penalties.magnitude]
+    assert [type(each) for each in kept] == [int, int, float, float, float, float, float]

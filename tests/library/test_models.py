@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from gllm_lib.checks import InputError
+from gllm_lib.checks import InputError, InputTypeError
 from gllm_lib.models import GLLM_7B, GLLM_MEDIUM, GPT, GPTConfig, Grading, gpt2_like, llama_like, parameter_count
 from gllm_lib.models.attention import rotate
 from gllm_lib.models.position import rotary_tables, sinusoidal_table
@@ -259,7 +259,7 @@ def test_layers_of_hidden_states():
     assert torch.equal(model.norm(model.hidden(tokens, 2)), model.hidden(tokens))
     assert torch.equal(model.blocks[0](model.hidden(tokens, 0), None, None, None), model.hidden(tokens, 1))
     for layer in (-1, 3, 1.0):
-        with pytest.raises(InputError, match="give 0"):
+        with pytest.raises((InputError, InputTypeError), match="from 0 to 2"):
             model.hidden(tokens, layer)
 
 

@@ -105,7 +105,7 @@ def test_a_memory_map_trains_as_the_array_does(tmp_path: Path) -> None:
         ([0, 1, 2, -1, 4, 5, 6, 7], None, InputError, r"tokens\[3\] is -1"),
         (TOKENS[:T], None, InputError, rf"at least {T + 1}"),
         (TOKENS.reshape(2, -1), None, InputError, "flat"),
-        (TOKENS.astype(float), None, InputTypeError, "float64; give integers"),
+        (TOKENS.astype(float), None, InputTypeError, "float64 entries; give whole"),
         ([True] * 20, None, InputTypeError, "bool"),
         (None, None, InputTypeError, "give token ids"),
         (TOKENS, np.ones(7), InputError, rf"shape \(7,\); .*\({V},\).*\(400,\)"),
