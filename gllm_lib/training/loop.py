@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,14 +23,12 @@ from numpy.typing import ArrayLike
 from torch import distributed, nn
 from tqdm import tqdm
 
-from gllm_lib.checks import GllmError, InputError, InputTypeError
+from gllm_lib.checks import GllmError, InputError, InputTypeError, count
+from gllm_lib.models.gpt import GPT
 from gllm_lib.training.checkpoint import History, checkpoint_path, load_checkpoint, prepare, save_checkpoint
 from gllm_lib.training.loss import graded_loss
 from gllm_lib.training.schedule import Recipe, adamw, cosine
 from gllm_lib.training.windows import Windows, windows
-
-if TYPE_CHECKING:
-    from gllm_lib.models.gpt import GPT
 
 _Folder = str | os.PathLike[str] | None
 
@@ -73,13 +71,18 @@ def train(
 
     `weights` are base**q per type (V,) or per position (N,), and go to the targets; a weight w(y) of a text is a factor
     of those of its positions. `evaluate(model)`, a number or a dict of numbers, is asked every `evaluate_every` steps
-    and at the end; training stops once `until(history)` holds. With a `folder`, a call that was killed goes on, bit for
-    bit, from its last checkpoint, whose weights replace those of `model`: give every initialisation its own folder. In
-    a process group of torch.distributed each process takes its share of the micro-batches, of which there are at least
-    as many as processes, and the first one writes. Raises InputError or InputTypeError for data, recipe or checkpoint
-    that do not fit, FileError for a checkpoint that is broken or a folder that takes none, and Diverged for a loss that
-    is not finite.
+    and, once the finished state is written, at the end; training stops once `until(history)` holds. The loss and the
+    gradient after the last update are computed too, to show that it was good. With a `folder`, a call that was killed
+    goes on, bit for bit, from its last checkpoint, whose weights replace those of `model`: give every initialisation
+    its own folder. In a process group of torch.distributed each process takes its share of the micro-batches, of which
+    there are at least as many as processes, and the first one writes. Raises InputError or InputTypeError for data,
+    recipe or checkpoint that do not fit, FileError for a checkpoint that is broken or a folder that takes none, and
+    Diverged for a loss that is not finite, before or after the last update.
     """
+    for name, value, kind in (("model", model, GPT), ("recipe", recipe, Recipe)):
+        if not isinstance(value, kind):
+            raise InputTypeError(f"{name} is a {type(value).__name__}; give a {kind.__name__}")
+    evaluate_every = count("evaluate_every", evaluate_every, 0)
     config = model.config
     data = windows(tokens, weights, config.vocabulary, config.context)
     ranks = _ranks()
@@ -88,8 +91,6 @@ def train(
             f"batch {recipe.batch} does not split into micro-batches for {ranks} processes; give a multiple of "
             f"{math.lcm(recipe.accumulate, ranks)}"
         )
-    if evaluate_every < 0:
-        raise InputError(f"evaluate_every is {evaluate_every}; give a number of steps, or 0 for the end alone")
     if config.grading is not None and "heads" in config.grading.learned:
         recipe.penalties.require_coercive(config.heads)
     if folder is not None:
@@ -149,25 +150,27 @@ def _run(
         evaluations = list(before.evaluations)
 
     def history() -> History:
-        tokens_seen = done * recipe.batch * data.length
-        return History(measured[0, :done], measured[1, :done], tuple(evaluations), tokens_seen)
+        losses, norms = measured[:, :done].copy()  # a caller may keep it, and may not change the run's own
+        losses.flags.writeable = norms.flags.writeable = False
+        return History(losses, norms, tuple(evaluations), done * recipe.batch * data.length)
+
+    def save() -> None:
+        if _rank() == 0 and folder is not None:
+            save_checkpoint(folder, model, optimizer, history(), run)
 
     with tqdm(total=recipe.steps, initial=done, unit="step", disable=not progress or _rank() > 0) as bar:
         while True:
             good = folder if saved else None
-            if evaluate and done and evaluate_every and done % evaluate_every == 0:
+            if evaluate and evaluate_every and 0 < done < recipe.steps and done % evaluate_every == 0:
                 _ask(evaluate, model, evaluations, done, good)
             last = done == recipe.steps or (until is not None and done > 0 and _agreed(until(history())))
-            if evaluate and last:
-                _ask(evaluate, model, evaluations, done, good)
-            if last and (folder is None or saved == done):
+            if last and saved == done:
                 break
             loss, norm = gradient(model, data, recipe, done)
             if not math.isfinite(loss) or not math.isfinite(norm):
                 raise _diverged("the gradient" if math.isfinite(loss) else "the loss", done, good)
             if folder is not None and saved != done and (last or (recipe.save_every and done % recipe.save_every == 0)):
-                if _rank() == 0:
-                    save_checkpoint(folder, model, optimizer, history(), run)
+                save()
                 saved = done
             if last:
                 break
@@ -177,6 +180,8 @@ def _run(
             bar.set_postfix(loss=f"{loss:.4f}", refresh=False)
             bar.update()
     optimizer.zero_grad()
+    if evaluate and _ask(evaluate, model, evaluations, done, folder):
+        save()
     if _ranks() > 1:
         distributed.barrier()  # no process leaves before the checkpoint is whole
     return history()
@@ -196,10 +201,10 @@ def _update(model: GPT, optimizer: torch.optim.Optimizer, recipe: Recipe, step: 
 
 def _ask(
     evaluate: Callable[[GPT], Any], model: GPT, evaluations: list[tuple[int, Any]], done: int, good: _Folder
-) -> None:
-    """Append what `evaluate` returns, as JSON keeps it, unless these steps have been evaluated."""
+) -> bool:
+    """Append what `evaluate` returns, as JSON keeps it, and tell so, unless these steps have been evaluated."""
     if evaluations and evaluations[-1][0] == done:
-        return
+        return False
     value = evaluate(model)
     try:
         plain = json.loads(json.dumps(value, default=float))
@@ -210,6 +215,7 @@ def _ask(
     except ValueError as error:
         raise _diverged("the evaluation", done, good) from error
     evaluations.append((done, plain))
+    return True
 
 
 def _identity(model: GPT, recipe: Recipe, data: Windows) -> dict[str, Any]:

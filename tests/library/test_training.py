@@ -58,6 +58,10 @@ def stop_at(step: int):
     return lambda history: len(history.losses) >= step
 
 
+def changed(recipe: Recipe = RECIPE, **changes: Any) -> Recipe:
+    return Recipe(**{**vars(recipe), **changes})
+
+
 # windows
 
 
@@ -255,6 +259,39 @@ def test_an_evaluation_is_a_number(value: Any) -> None:
         train(build(), TOKENS, RECIPE, evaluate=lambda m: value)
     with pytest.raises(InputError, match="evaluate_every is -1"):
         train(build(), TOKENS, RECIPE, evaluate_every=-1)
+    with pytest.raises(InputTypeError, match=r"evaluate_every is 2\.0; give a whole number"):
+        train(build(), TOKENS, RECIPE, evaluate_every=2.0)  # type: ignore[arg-type]
+
+
+def test_what_is_no_model_or_no_recipe_is_refused() -> None:
+    with pytest.raises(InputTypeError, match="model is a Linear; give a GPT"):
+        train(torch.nn.Linear(2, 2), TOKENS, RECIPE)  # type: ignore[arg-type]
+    with pytest.raises(InputTypeError, match="recipe is a dict; give a Recipe"):
+        train(build(), TOKENS, vars(RECIPE))  # type: ignore[arg-type]
+
+
+def test_a_history_that_was_handed_out_stays_as_it_was_and_cannot_change_the_run() -> None:
+    seen: list[History] = []
+
+    def keep(history: History) -> bool:
+        seen.append(history)
+        with pytest.raises(ValueError, match="read-only"):
+            history.losses[0] = 0.0
+        return False
+
+    model = build()
+    whole = train(model, TOKENS, RECIPE, until=keep)
+    assert [len(each.losses) for each in seen] == list(range(1, RECIPE.steps))
+    for each in seen:
+        assert not np.shares_memory(each.losses, whole.losses)
+        assert each.losses.tobytes() == whole.losses[: len(each.losses)].tobytes()
+        assert each.gradient_norms.tobytes() == whole.gradient_norms[: len(each.losses)].tobytes()
+
+
+def test_a_run_leaves_no_gradient_behind(tmp_path: Path) -> None:
+    for folder in (None, tmp_path):
+        train(model := build(), TOKENS, RECIPE, folder=folder)
+        assert all(each.grad is None for each in model.parameters())
 
 
 # on disk
@@ -272,6 +309,23 @@ def test_a_run_stopped_after_any_step_ends_as_one_that_was_not(config: GPTConfig
         assert same(train(resumed, TOKENS, RECIPE, weights=WEIGHTS, folder=tmp_path / str(step)), history)
         assert state(resumed) == state(whole)
         assert [each.name for each in (tmp_path / str(step)).iterdir()] == ["checkpoint.safetensors"]
+
+
+@pytest.mark.parametrize("stopped", [{}, {"until": stop_at(5)}])
+def test_an_evaluation_that_fails_at_the_end_does_not_lose_the_run(stopped: dict[str, Any], tmp_path: Path) -> None:
+    def fail(model: GPT) -> float:
+        raise ZeroDivisionError
+
+    recipe = changed(save_every=0)
+    with pytest.raises(ZeroDivisionError):
+        train(build(), TOKENS, recipe, folder=tmp_path, evaluate=fail, **stopped)
+    whole, resumed = build(), build()
+    history = train(whole, TOKENS, recipe, evaluate=lambda m: 1.5, **stopped)
+    losses = train(resumed, TOKENS, recipe, folder=tmp_path, **stopped).losses
+    assert losses.tobytes() == history.losses.tobytes()
+    assert state(resumed) == state(whole)
+    for evaluate in (lambda m: 1.5, fail):  # asked once more and written, then known
+        assert same(train(build(), TOKENS, recipe, folder=tmp_path, evaluate=evaluate, **stopped), history)
 
 
 KILLED = """
@@ -359,10 +413,6 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     folder = tmp_path_factory.mktemp("kept")
     train(build(), TOKENS, RECIPE, weights=WEIGHTS, folder=folder, until=stop_at(3))
     return checkpoint_path(folder).read_bytes()
-
-
-def changed(recipe: Recipe = RECIPE, **changes: Any) -> Recipe:
-    return Recipe(**{**vars(recipe), **changes})
 
 
 @pytest.mark.parametrize(
@@ -485,8 +535,9 @@ def test_a_checkpoint_waits_for_the_loss_after_it(tmp_path: Path) -> None:
         train(build(), TOKENS, changed(peak=1e30), folder=tmp_path)
     assert (caught.value.step, caught.value.checkpoint) == (1, None)
     assert not list(tmp_path.iterdir())
-    with pytest.raises(Diverged, match="step 1"):  # also where it would be the last one
-        train(build(), TOKENS, changed(peak=1e30, steps=1), folder=tmp_path)
+    for folder in (tmp_path, None):  # also where it would be the last one, and where none is written
+        with pytest.raises(Diverged, match="step 1"):
+            train(build(), TOKENS, changed(peak=1e30, steps=1), folder=folder)
     assert not list(tmp_path.iterdir())
 
 
