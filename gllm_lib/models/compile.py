@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from gllm_lib.checks import GllmError, InputError, InputTypeError
+from gllm_lib.checks import GllmError, InputError, InputTypeError, flag
 from gllm_lib.models.attention import folded
 from gllm_lib.models.config import GPTConfig
 from gllm_lib.models.feed_forward import LevelFeedForward
@@ -36,6 +36,7 @@ def compile_grades(model: GPT, *, tilt: Literal["keep", "drop"] = "keep", untie:
         raise InputTypeError(f"model is a {type(model).__name__}; give a GPT")
     if tilt not in ("keep", "drop"):
         raise InputError(f"tilt is {tilt!r}; choose keep or drop")
+    flag("untie", untie)
     grading, config = model.grading, model.config.uniform()
     bias = None if grading is None or tilt == "drop" else grading.tilt()
     config = replace(config, tied=config.tied and not untie, head_bias=config.head_bias or bias is not None)
@@ -61,6 +62,10 @@ def _check_finite(grading: Grades) -> None:
     for name, grades in (*grading.named_parameters(), *grading.named_buffers()):
         if not torch.isfinite(grades).all():
             raise CompileError(f"the grades of {name} hold NaN or infinity; go back to a checkpoint before them")
+    for name in ("heads", "embedding"):
+        scale = grading.scale(name)
+        if scale is not None and not torch.isfinite(scale).all():
+            raise CompileError(f"base**q overflows for a grade of {name}; put it back in range with clamp_grades()")
 
 
 def _fold_embedding(state: dict[str, Tensor], grading: Grades, config: GPTConfig) -> None:

@@ -20,6 +20,9 @@ Position = Literal["learned", "sinusoidal", "rotary"]
 FeedForwardKind = Literal["gelu", "relu", "swiglu", "geglu", "levels"]
 Part = Literal["heads", "embedding", "output"]
 GATED = ("swiglu", "geglu", "levels")
+# The largest scale and kappa. Norms and attention square what a scale multiplies, and float32 ends at 3.4e38: with
+# scales up to 1e9, a sum of D squares or of K products is finite for states up to 1e10 / sqrt(D).
+LARGEST = 1e9
 CLIP_SLACK = 1e-6  # relative: a grade at the clip, held in float32, is off by a few units of 1e-7
 
 
@@ -75,9 +78,9 @@ class Grading:
 
     def __post_init__(self) -> None:
         _set(self, "base", real("base", self.base, above=1.0))
-        _set(self, "clip", real("clip", self.clip, least=1.0))
+        _set(self, "clip", real("clip", self.clip, least=1.0, most=LARGEST))
         if self.kappa is not None:
-            _set(self, "kappa", real("kappa", self.kappa, above=0.0))
+            _set(self, "kappa", real("kappa", self.kappa, above=0.0, most=LARGEST))
         _set(self, "levels", tuple(count("levels", width) for width in _listed("levels", self.levels)))
         for part in get_args(Part):
             _set(self, part, None if getattr(self, part) is None else self._grades(part))

@@ -193,6 +193,14 @@ def test_bad_arguments_are_refused():
         compile_grades({})
     with pytest.raises(InputError, match="tilt is 'remove'; choose keep or drop"):
         compile_grades(model, tilt="remove")
+    with pytest.raises(InputTypeError, match="untie is 'no'; give True or False"):
+        compile_grades(model, untie="no")
+    with torch.no_grad():
+        model.grading.heads[1, 0, 0] = 1100.0  # finite, and 2**1100 is not
+    with pytest.raises(CompileError, match=r"overflows for a grade of heads.*clamp_grades"):
+        compile_grades(model)
+    model.clamp_grades()
+    compile_grades(model)
     with torch.no_grad():
         model.grading.heads[0, 0, 0] = math.nan
     with pytest.raises(CompileError, match="heads hold NaN"):

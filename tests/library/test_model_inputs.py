@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from gllm_lib.checks import InputError, InputTypeError
-from gllm_lib.models import GPT, GPTConfig, Grading, gpt2_like
+from gllm_lib.models import GPT, GPTConfig, Grading, gpt2_like, llama_like
 from tests.library.small_models import (
     SMALL,
     WIDTH,
@@ -49,6 +49,8 @@ BAD_GRADINGS = [
     (InputError, "base is 1.0; give a finite number above 1", {"base": 1.0}),
     (InputError, "base is inf", {"base": math.inf}),
     (InputError, "clip is 0.5; give a finite number of at least 1", {"clip": 0.5}),
+    (InputError, "clip is 1e\\+300; .* at most 1e\\+09", {"base": 10, "clip": 1e300, "heads": [200] * K}),
+    (InputError, "kappa is 1e\\+300; .* at most 1e\\+09", {"kappa": 1e300}),
     (InputError, "kappa is 0", {"kappa": 0.0}),
     (InputError, r"heads\[0\] is 1.00001 ", {"heads": [1.00001]}),
     (InputError, "base is inf", {"base": 10**400}),
@@ -81,6 +83,16 @@ def test_bad_configurations_are_refused(error, says, changes):
 def test_bad_gradings_are_refused(error, says, values):
     with pytest.raises(error, match=says):
         Grading(**values)
+
+
+@pytest.mark.parametrize("make", [gpt2_like, llama_like])
+def test_the_largest_scales_give_finite_logits_and_gradients(make):
+    grading = Grading(base=10, clip=1e9, heads=[9] * K, embedding=[9] * WIDTH, output=[9] * 11, kappa=1e9)
+    model = GPT(make(*SMALL, grading=grading), generator=seeded())
+    logits = model(tokens_of())
+    logits.logsumexp(-1).sum().backward()
+    assert logits.isfinite().all()
+    assert all(each.grad.isfinite().all() for each in model.parameters())
 
 
 def test_numbers_of_numpy_are_kept_as_numbers_that_json_holds():
