@@ -197,7 +197,7 @@ def exchange(fresh: Path, out: Path) -> None:
         out.rename(old)
     try:
         fresh.rename(out)
-    except OSError:
+    except BaseException:
         if old.exists():
             old.rename(out)
         raise

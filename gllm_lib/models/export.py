@@ -22,6 +22,7 @@ from gllm_lib.models.config import GPTConfig
 from gllm_lib.models.gpt import GPT
 
 CONFIG = "gllm_config"  # the key of our config in a file's metadata
+MARK = "gllm_export"  # the key in the metadata of a file for transformers that tells it from a stranger's
 FILES = ("config.json", "model.safetensors")  # what a folder for transformers holds
 
 _GPT2 = {
@@ -62,7 +63,7 @@ def save_model(model: GPT, path: str | os.PathLike[str]) -> Path:
     """
     weights = _weights(model)
     metadata = {"format": "pt", CONFIG: json.dumps(model.config.to_dict(), sort_keys=True)}
-    return write_bytes(path, save(weights, metadata))
+    return write_bytes(path, _saved(weights, metadata))
 
 
 def load_model(path: str | os.PathLike[str]) -> GPT:
@@ -116,7 +117,8 @@ def export_huggingface(model: GPT, path: str | os.PathLike[str]) -> Path:
     }
     text = json.dumps(settings, indent=2, sort_keys=True) + "\n"
     tensors = {name: weight.contiguous() for name, weight in renamed}
-    return _write_folder(Path(path), dict(zip(FILES, (text.encode(), save(tensors, {"format": "pt"})), strict=True)))
+    written = text.encode(), _saved(tensors, {"format": "pt", MARK: "1"})
+    return _write_folder(Path(path), dict(zip(FILES, written, strict=True)))
 
 
 def _family(config: GPTConfig) -> str:
@@ -216,6 +218,14 @@ def _weights(model: GPT) -> dict[str, Tensor]:
     return weights
 
 
+def _saved(tensors: dict[str, Tensor], metadata: dict[str, str]) -> bytes:
+    """Return the bytes of a safetensors file with the metadata in the order given; safetensors puts them in any."""
+    data = save(tensors, metadata)
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:end]) | {"__metadata__": metadata}
+    return data[:8] + json.dumps(header, separators=(",", ":")).encode().ljust(end - 8) + data[end:]
+
+
 def _forms(weights: dict[str, Tensor]) -> dict[str, str]:
     """Return shape and type of each weight, as told in an error."""
     return {name: f"{tuple(weight.shape)} {weight.dtype}" for name, weight in weights.items()}
@@ -237,8 +247,8 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
 def _write_folder(path: Path, files: dict[str, bytes]) -> Path:
     """Write `files` into the folder `path`, whole or not at all, in the place of an earlier export."""
     target = path.absolute()
-    if target.exists() and not (target.is_dir() and set(os.listdir(target)) <= set(files)):
-        raise FileError(f"{path} holds something else than {' and '.join(files)}; give a new or an empty folder")
+    if target.is_symlink() or (target.exists() and not _replaceable(target)):
+        raise FileError(f"{path} is no folder that export_huggingface wrote; give a new or an empty folder")
     fresh = target.with_name(f".{target.name}.new")
     shutil.rmtree(fresh, ignore_errors=True)
     try:
@@ -249,3 +259,13 @@ def _write_folder(path: Path, files: dict[str, bytes]) -> Path:
         shutil.rmtree(fresh, ignore_errors=True)
         raise
     return path
+
+
+def _replaceable(target: Path) -> bool:
+    """Whether a folder is empty or an earlier export, by the mark in its weights, with nothing added."""
+    if not target.is_dir() or set(os.listdir(target)) != set(FILES):
+        return target.is_dir() and not os.listdir(target)
+    try:
+        return MARK in _read(target / FILES[1])[0]
+    except FileError:
+        return False

@@ -302,9 +302,67 @@ def test_an_export_takes_the_place_of_an_export_and_of_nothing_else(tmp_path, mo
     assert [each.name for each in folder.parent.iterdir()] == ["out"]
     (folder / "thesis.tex").write_text("years of work")
     for taken in (folder, folder / "thesis.tex"):
-        with pytest.raises(FileError, match="holds something else than config"):
+        with pytest.raises(FileError, match="is no folder that export_huggingface wrote"):
             export_huggingface(build(PLAIN["gpt2, tied"]), taken)
     assert (folder / "thesis.tex").read_text() == "years of work"
+
+
+def test_files_of_one_model_have_the_same_bytes(tmp_path):
+    model = build(PLAIN["gpt2, tied"])
+    exported = {(export_huggingface(model, tmp_path / "out") / "model.safetensors").read_bytes() for _ in range(20)}
+    assert len(exported) == len({save_model(model, tmp_path / "own").read_bytes() for _ in range(20)}) == 1
+
+
+def contents(folder):
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+@pytest.mark.parametrize("weights", ["stranger", "broken", "absent"])
+def test_a_model_of_somebody_else_is_not_replaced(weights, tmp_path):
+    folder = export_huggingface(build(PLAIN["gpt2, tied"]), tmp_path / "out")
+    tensors = load_file(folder / "model.safetensors")
+    if weights == "stranger":  # as transformers writes it, once the export was trained on
+        save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    elif weights == "broken":
+        (folder / "model.safetensors").write_bytes(b"not ours")
+    else:
+        (folder / "model.safetensors").unlink()
+    before = contents(folder)
+    with pytest.raises(FileError, match="is no folder that export_huggingface wrote"):
+        export_huggingface(build(PLAIN["llama, swiglu"]), folder)
+    assert contents(folder) == before
+    assert [each.name for each in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("goal", ["export", "empty", "nowhere"])
+def test_a_link_is_not_replaced(goal, tmp_path):
+    export_huggingface(build(PLAIN["gpt2, tied"]), tmp_path / "export")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / goal)
+    with pytest.raises(FileError, match="is no folder that"):
+        export_huggingface(build(PLAIN["gpt2, tied"]), tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["empty", "export", "link"]
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_an_interrupted_replacement_leaves_the_old_export(error, tmp_path, monkeypatch):
+    folder = export_huggingface(build(PLAIN["gpt2, tied"]), tmp_path / "out")
+    before, rename = contents(folder), Path.rename
+
+    def interrupted(source, target):
+        if source.name == ".out.new":
+            raise error
+        return rename(source, target)
+
+    monkeypatch.setattr(Path, "rename", interrupted)
+    with pytest.raises(error):
+        export_huggingface(build(PLAIN["llama, swiglu"]), folder)
+    monkeypatch.undo()
+    assert contents(folder) == before
+    assert [each.name for each in tmp_path.iterdir()] == ["out"]
+    export_huggingface(build(PLAIN["llama, swiglu"]), folder)
+    assert contents(folder) != before
 
 
 @settings(max_examples=25)
