@@ -9,6 +9,7 @@ import hashlib
 import os
 import sysconfig
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from gllm_lib.checks import FileError, count, note_input, read_text, real, sha256
+from gllm_lib.checks import FileError, InputError, count, note_input, read_text, real, sha256
 from gllm_lib.corpora.code import RECORD, recorded_files
 from gllm_lib.corpora.code_tokens import Source, parse_source
 from gllm_lib.corpora.tokens import piece_bytes, train_bpe
@@ -105,13 +106,15 @@ def library_text(
     `files` (default: the recorded list) are paths below `root` (default: the standard library); those that are not
     there are left out. A share `held_out` of the files, at least one, is held out: those whose names have the smallest
     SHA-256. Raises FileError if fewer than two files are there or one is not UTF-8 or no Python, InputError for a
-    share outside (0, 1) or a size that `train_bpe` refuses.
+    file named twice, a share outside (0, 1) or a size that `train_bpe` refuses.
     """
     held_out = real("held_out", held_out, above=0, below=1)
     record = recorded_files()
     note_input(RECORD)
     folder = Path(sysconfig.get_path("stdlib") if root is None else root)
     wanted = list(record if files is None else files)
+    if twice := [name for name, times in Counter(wanted).items() if times > 1]:
+        raise InputError(f"files names {twice[0]!r:.80} more than once; name each file once, or it may be held out too")
     names = [name for name in wanted if (folder / name).is_file()]
     if len(names) < 2:
         raise FileError(

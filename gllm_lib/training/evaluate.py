@@ -71,8 +71,8 @@ def structural_attention_mass(weights: Tensor | ArrayLike, arcs: ArrayLike) -> A
     """Return the mean attention on arcs (a, 3) = (sequence, position, earlier position), in (layers, B, H, T, T).
 
     Under the causal mask a weight to a later position is 0 whatever was learnt, so an arc must point backward. Raises
-    InputError for one that does not or lies outside, for no arc, for weights that are not finite, and for B = 1,
-    which leaves the null nothing to compare with.
+    InputError for one that does not or lies outside, for no arc, for B = 1, which leaves the null nothing to compare
+    with, and for weights that are negative or of which a row does not sum to 1 within the rounding of their type.
     """
     array = _numpy("weights", weights)
     if array.ndim != 5 or array.shape[3] != array.shape[4] or array.dtype.kind != "f":
@@ -82,6 +82,15 @@ def structural_attention_mass(weights: Tensor | ArrayLike, arcs: ArrayLike) -> A
     if not np.isfinite(array).all():
         raise InputError("weights hold NaN or infinity; go back to a checkpoint from before the model diverged")
     _, sequences, _, length, _ = array.shape
+    # a softmax adds T terms in float32 or better and rounds each weight to its type: 4 eps leaves room for its factors
+    single = torch.finfo(torch.float32).eps
+    eps = torch.finfo(weights.dtype).eps if isinstance(weights, Tensor) else float(np.finfo(array.dtype).eps)
+    off = np.abs(array.sum(axis=-1, dtype=np.float64) - 1).max(initial=0.0)
+    if array.min(initial=0.0) < 0 or off > 4 * eps + length * min(single, eps):
+        raise InputError(
+            f"weights fall to {array.min():.3g} and rows miss the sum 1 by up to {off:.3g}; give the weights after the "
+            "softmax, before any dropout, in the type they were computed in"
+        )
     if sequences < 2:
         raise InputError("weights are of one sequence; give at least 2, for the null compares with the others")
     b, i, j = _arcs(arcs, sequences, length).T
@@ -117,7 +126,7 @@ def accuracy_by_depth(
     told, wanted, depths = (_numpy(name, value) for name, value in
                             (("predictions", predictions), ("targets", targets), ("depth", depth)))  # fmt: skip
     level = real("level", level, above=0, below=1)
-    if told.ndim == wanted.ndim + 1:
+    if told.ndim == wanted.ndim + 1 and told.size and told.dtype.kind in "iuf":
         if np.isnan(told).any():
             raise InputError("the logits hold NaN; go back to a checkpoint from before the model diverged")
         told = told.argmax(axis=-1)

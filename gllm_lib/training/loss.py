@@ -37,7 +37,8 @@ def graded_loss(
     `weights_BT` are base**q, taken as they are: divide them by their mean to keep the scale of the uniform loss. The
     divisor is the number of positions and not the sum of the weights, so equal micro-batches average to the batch.
     `sequence_weights_B` is w(y) of Eq. 20; it moves the minimiser unless E[w | y_1..y_t] does not depend on y_t.
-    Raises InputError and InputTypeError as `token_losses` does, and InputError if shapes of weights disagree.
+    Raises InputError and InputTypeError as `token_losses` does, and InputError if shapes of weights disagree. A NaN in
+    logits or weights is passed on, as torch does; `train` stops at one.
     """
     if weights_BT is None and sequence_weights_B is None:
         targets_BT = _checked_targets(targets_BT, logits_BTV)
@@ -140,13 +141,16 @@ class Penalties:
 
 def _checked_targets(targets_BT: Tensor, logits_BTV: Tensor) -> Tensor:
     """Return the targets as cross-entropy takes them; it would leave out -100 and divide by another number."""
+    for name, value in (("targets", targets_BT), ("logits", logits_BTV)):
+        if not isinstance(value, Tensor):
+            raise InputTypeError(f"{name} are a {type(value).__name__}; give a tensor")
+    if logits_BTV.ndim != 3 or not logits_BTV.numel() or not logits_BTV.is_floating_point():
+        raise InputError(f"logits are {logits_BTV.dtype} of shape {tuple(logits_BTV.shape)}; give floats, (B, T, V)")
     _same_positions("targets", targets_BT, logits_BTV)
     kind, types = targets_BT.dtype, logits_BTV.shape[-1]
     if kind.is_floating_point or kind.is_complex or kind == torch.bool:
         raise InputTypeError(f"targets are {kind}; give integers from 0 to {types - 1}")
     targets_BT = targets_BT.long()
-    if not targets_BT.numel():
-        raise InputError(f"targets have shape {tuple(targets_BT.shape)}; give at least one")
     least, most = (int(end) for end in targets_BT.aminmax())
     if least < 0 or most >= types:
         raise InputError(

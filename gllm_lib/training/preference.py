@@ -58,7 +58,7 @@ def dpo_loss(
 ) -> Float[Tensor, ""]:
     """Mean of -log sigma(beta x margin) over pairs of log-probabilities, without overflow (GLLM Eq. 22).
 
-    Raises InputError unless 0 < beta < infinity and all four have one shape.
+    Raises InputError unless 0 < beta < infinity and all four have one shape. A NaN is passed on, as torch does.
     """
     beta = real("beta", beta, above=0)  # the inverse temperature of the reward
     given = (policy_chosen, policy_rejected, reference_chosen, reference_rejected)

@@ -4,15 +4,17 @@ import ast
 import io
 import sysconfig
 import tokenize
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from gllm_lib import checks
 from gllm_lib.checks import FileError, InputError, InputTypeError, sha256
-from gllm_lib.corpora.code import recorded_files
+from gllm_lib.corpora.code import RECORD, recorded_files
 from gllm_lib.corpora.code_text import LAYOUT, align_pieces, library_text
-from gllm_lib.corpora.code_tokens import PLACED, parse_source
+from gllm_lib.corpora.code_tokens import PLACED, Node, parse_source
 from gllm_lib.corpora.tokens import decode_text, encode_text, train_bpe
 
 FEW = ("textwrap.py", "heapq.py", "queue.py", "copy.py")
@@ -101,6 +103,18 @@ def test_depth_and_arcs_are_those_of_a_second_walk_of_the_tree(size):
     assert len(expected) > 30
 
 
+def test_no_arc_leaves_a_node_that_holds_no_token():
+    source = parse_source("sample.py", "f(a, b)\n", Path("sample.py"))
+    offsets = [(i, i + 1) for i in range(8)]
+    arcs = align_pieces(source, offsets)[1].tolist()
+    assert arcs == [[2, 0], [5, 0]]  # of a and b to the call, whose own name begins where it does
+    call = next(i for i, node in enumerate(source.nodes) if isinstance(node.syntax, ast.Call))
+    inside = Node(ast.Constant("b"), call, "args", 3, 4, 4)  # begins within a token, as parts of a string may
+    assert align_pieces(replace(source, nodes=(*source.nodes, inside)), offsets)[1].tolist() == arcs
+    counted = inside._replace(last=5)
+    assert len(align_pieces(replace(source, nodes=(*source.nodes, counted)), offsets)[1]) == 3
+
+
 def test_the_pieces_are_the_text_and_their_bytes_its_size(few):
     folder = Path(sysconfig.get_path("stdlib"))
     assert few.document_names == FEW
@@ -180,6 +194,22 @@ def test_files_that_give_no_text_are_refused(tmp_path):
     (tmp_path / "a.py").write_text("")
     with pytest.raises(InputError, match="empty"):
         library_text(256, ["a.py", "b.py"], root=tmp_path)
+
+
+def test_a_file_named_twice_is_refused(tmp_path):
+    for name in ("a.py", "b.py"):
+        (tmp_path / name).write_text("x = 1\n")
+    with pytest.raises(InputError, match=r"'a\.py' more than once"):
+        library_text(256, ["a.py", "b.py", "a.py"], root=tmp_path)
+
+
+def test_the_record_is_noted_as_an_input(tmp_path, monkeypatch):
+    monkeypatch.setattr(checks, "_inputs", {})
+    for name in ("a.py", "b.py"):
+        (tmp_path / name).write_text("x = 1\n")
+    library_text(256, ["a.py", "b.py"], root=tmp_path)
+    read = [RECORD, tmp_path / "a.py", tmp_path / "b.py"]
+    assert checks.inputs_read() == {str(path.resolve()): sha256(path) for path in read}
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.1, float("nan"), 1, "x"])

@@ -115,8 +115,18 @@ def test_targets_that_no_logit_is_of_are_refused(wrong, error, told) -> None:
     for loss in (token_losses, graded_loss):
         with pytest.raises(error, match=told):
             loss(normal(3, 4, 5), aims)
-    with pytest.raises(InputError, match="at least one"):
-        graded_loss(normal(0, 4, 5), targets(0, 4, below=5))
+
+
+@pytest.mark.parametrize("loss", [token_losses, graded_loss])
+def test_what_are_no_logits_is_refused(loss) -> None:
+    aims = targets(3, 4, below=5)
+    for logits in (normal(3, 4, 0), normal(3, 4), normal(0, 4, 5), aims[..., None], normal(2, 3, 4, 5)):
+        with pytest.raises(InputError, match=r"logits are torch.* of shape .*give floats, \(B, T, V\)"):
+            loss(logits, aims)
+    for logits, ids, told in ((None, aims, "logits are a NoneType"), (np.array([None]), aims, "logits are a ndarray"),
+                                (normal(3, 4, 5), aims.tolist(), "targets are a list")):  # fmt: skip
+        with pytest.raises(InputTypeError, match=f"{told}; give a tensor"):
+            loss(logits, ids)
 
 
 @pytest.mark.parametrize("kind", [torch.uint8, torch.int32, torch.uint16])
