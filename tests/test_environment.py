@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import tomllib
 from importlib import metadata
 from pathlib import Path
 
+import nbformat
 import pytest
 import yaml
 from packaging.markers import default_environment
@@ -119,6 +121,26 @@ def test_this_environment_is_the_lock():
         if installed(name) != there.get(name)
     }
     assert wrong == {}
+
+
+def test_every_package_that_a_chapter_or_the_library_imports_comes_with_the_book():
+    named = {canonicalize_name(Requirement(line).name) for line in project()["project"]["dependencies"]}
+    named |= {"ipython", "jupyter-client", "matplotlib-inline"}  # parts of ipykernel
+    of = metadata.packages_distributions()
+    optional = {"gllm_lib/studies/encoder.py"}  # a study's own package, which README.md tells how to install
+    foreign = {}
+    for path in [*(ROOT / "chapters").glob("*.ipynb"), *(ROOT / "gllm_lib").rglob("*.py")]:
+        text = path.read_text()
+        if path.suffix == ".ipynb":
+            cells = [cell for cell in nbformat.reads(text, 4).cells if cell.cell_type == "code"]
+            text = "\n".join(cell.source for cell in cells)
+        for node in ast.walk(ast.parse(text)):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            for top in {name.split(".")[0] for name in names} - set(sys.stdlib_module_names) - {"gllm_lib"}:
+                if not named & {canonicalize_name(each) for each in of.get(top, [top])}:
+                    foreign[str(path.relative_to(ROOT))] = top
+    assert {name: top for name, top in foreign.items() if name not in optional} == {}
 
 
 def test_python_versions_agree_everywhere():

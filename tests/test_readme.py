@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 
@@ -33,11 +34,18 @@ def test_every_figure_of_the_readme_is_there(root: Path) -> None:
 
 def test_the_example_trains_resumes_compiles_and_exports(root: Path, tmp_path: Path) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", (root / "README.md").read_text(), re.DOTALL)
-    exported = tmp_path / "build" / "plain-gpt2"
-    weights = []
-    for _ in range(2):  # the second call finds the finished run and exports it again
-        told = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    folders = [tmp_path / "killed", tmp_path / "undisturbed"]
+    for folder in folders:
+        folder.mkdir()
+    killed = subprocess.Popen([sys.executable, "-c", code], cwd=folders[0])
+    checkpoint = folders[0] / "build" / "run" / "checkpoint.safetensors"
+    while not checkpoint.is_file() and killed.poll() is None:
+        time.sleep(0.01)
+    killed.kill()
+    assert killed.wait() != 0, "the run ended before it could be killed"
+    for folder in folders:
+        told = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
         assert told.returncode == 0, told.stderr
-        weights.append((exported / "model.safetensors").read_bytes())
-    assert json.loads((exported / "config.json").read_text())["architectures"] == ["GPT2LMHeadModel"]
-    assert weights[0] == weights[1]
+    exported = [folder / "build" / "plain-gpt2" for folder in folders]
+    assert json.loads((exported[0] / "config.json").read_text())["architectures"] == ["GPT2LMHeadModel"]
+    assert len({(each / "model.safetensors").read_bytes() for each in exported}) == 1
