@@ -124,8 +124,8 @@ def test_this_environment_is_the_lock():
 
 
 def test_every_package_that_a_chapter_or_the_library_imports_comes_with_the_book():
-    named = {canonicalize_name(Requirement(line).name) for line in project()["project"]["dependencies"]}
-    named |= {"ipython", "jupyter-client", "matplotlib-inline"}  # parts of ipykernel
+    installed_with_it = pulled_in(())
+    assert "cvxpy" not in installed_with_it  # what the tests alone need does not count
     of = metadata.packages_distributions()
     optional = {"gllm_lib/studies/encoder.py"}  # a study's own package, which README.md tells how to install
     foreign = {}
@@ -138,7 +138,7 @@ def test_every_package_that_a_chapter_or_the_library_imports_comes_with_the_book
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             for top in {name.split(".")[0] for name in names} - set(sys.stdlib_module_names) - {"gllm_lib"}:
-                if not named & {canonicalize_name(each) for each in of.get(top, [top])}:
+                if not installed_with_it & {canonicalize_name(each) for each in of.get(top, [top])}:
                     foreign[str(path.relative_to(ROOT))] = top
     assert {name: top for name, top in foreign.items() if name not in optional} == {}
 
