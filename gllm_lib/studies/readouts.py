@@ -189,12 +189,16 @@ def curves(
     alpha, tau = probes.target_profile(truth), probes.data_profile(whole, basis.vectors, True)
     clip = settings["clip"]
     grades = arm_grades(division, samples, basis, names, number, alpha, tau, clip, seed)
+    plain_g = np.ones(len(truth))
     kept = [arm for arm in (*grades, *SELF) if label == "annotated" or arm in CONTROLS]
     errors = np.zeros((len(kept), 2, len(samples.sizes)))
     for place, sample in ((n, turned(each.select([number]), basis.vectors)) for n, each in samples.train):
-        plain = both_rules(sample, np.ones(len(truth)), truth, tune)
+        plain = both_rules(sample, plain_g, truth, tune)
         data = probes.data_profile(sample, centred=True)
-        own = [educated(basis.level, probes.target_profile(weights), data, clip) for weights in plain]
+        own = [  # a target that does not vary in a sample of few words has no profile there, and no grades
+            educated(basis.level, probes.target_profile(weights), data, clip) if weights.any() else (plain_g, plain_g)
+            for weights in plain
+        ]
         for row, arm in enumerate(kept):
             if arm in SELF:
                 pair = [both_rules(sample, own[rule][SELF.index(arm)], truth, tune)[rule] for rule in range(2)]
