@@ -128,7 +128,10 @@ def status_block(label: str, status: Status, records: list[dict[str, Any]]) -> s
     rejected = sum(record["mutants_rejected"] for record in records)
     mutants = f"{rejected} mutant{'s' * (rejected != 1)} rejected"
     counted = "" if status.word == "open" else f"; {checks_run} run, {mutants}"
-    line = f"**{status}**: {status.because}{counted}."
+    because = tables.plain(status.because) if status.weakest else tables.symbols(status.because)
+    if status.weakest:  # a reference, which both renderers name and link
+        because = "@" + because
+    line = f"**{status}**: {because}{counted}."
     return f'::: {{.status .{status.word} claim="{label}"}}\n{line}\n:::\n'
 
 

@@ -89,7 +89,11 @@ def _summary(computed: Mapping[str, Status]) -> str:
         word = f"supported ({status.kind})" if status.word == "supported" else status.word
         counts[word] = counts.get(word, 0) + 1
     told = ", ".join(f"{number} {word}" for word, number in sorted(counts.items(), key=lambda item: -item[1]))
-    return f"Of {len(computed)} labelled statements: {told}."
+    return (
+        f"Of {len(computed)} labelled statements: {told}. The word in brackets is the weakest link: the least "
+        "strong among the best checks of the statement itself and of all that it uses. So *supported (exact)* means "
+        "checked without rounding or chance, but somewhere for a part of the statement only, the scope named there."
+    )
 
 
 def _claim_row(claim: Claim, computed: Mapping[str, Status], evidence: Evidence) -> list[str]:
@@ -121,7 +125,7 @@ def claims_by_source(project: Project, registry: Registry, evidence: Evidence) -
 
 def _treated(treatment: Treatment, computed: Mapping[str, Status]) -> str:
     if treatment.claims:
-        return "; ".join(f"@{label} ({computed[label]})" for label in treatment.claims)
+        return "; ".join(f"@{label}, {computed[label]}" for label in treatment.claims)
     if treatment.status == sources.PROSE:
         return f"in the text: {treatment.item.prose}"
     return "nothing yet"
@@ -150,7 +154,7 @@ def errata(registry: Registry, evidence: Evidence) -> str:
         if not claim.refuted:
             continue
         corrections = [c for c in registry.claims.values() if c.corrects == claim.id]
-        better = "; ".join(f"@{c.id} {c.title} ({computed[c.id]})" for c in corrections) or "none is claimed"
+        better = "; ".join(f"@{c.id} {c.title}, {computed[c.id]}" for c in corrections) or "none is claimed"
         says = " ".join(symbols(record["says"]) for record in evidence.get(claim.id, []))
         parts.append(
             f"## {claim.title} {{.unnumbered}}\n\n"

@@ -21,6 +21,7 @@ class Status:
     kind: str  # the weakest best kind along the ancestors, for "supported"
     given: tuple[str, ...]
     because: str
+    weakest: str = ""  # the label that `because` begins with, if an ancestor decides
 
     def __str__(self) -> str:
         text = f"supported ({self.kind})" if self.word == "supported" else self.word
@@ -54,11 +55,15 @@ def _status(claim: Claim, registry: Registry, evidence: Evidence) -> Status:
     grade = grades[weakest]
     if grade == "stated":
         lacks = "is open" if _open(registry.claims[weakest], registry) else "has no current run"
-        because = "no current run of its evidence" if own == "stated" else f"{weakest}, which it uses, {lacks}"
-        return Status("stated", "", given, because)
+        if own == "stated":
+            return Status("stated", "", given, "no current run of its evidence")
+        return Status("stated", "", given, f"{weakest}, which it uses, {lacks}", weakest)
     if grade == "proved":
         return Status("proved", "", given, "exact evidence for the whole domain, here and in all it uses")
-    because = "its own evidence" if grade == own else f"{weakest}, which it uses"
+    if grade != own:
+        return Status("supported", grade, given, f"{weakest}, which it uses", weakest)
+    parts = dict.fromkeys(r["scope"] for r in evidence[claim.id] if r["kind"] == "exact") if grade == "exact" else ()
+    because = f"its own check is exact, for {' and '.join(parts)} only" if parts else "its own evidence"
     return Status("supported", grade, given, because)
 
 

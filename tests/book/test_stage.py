@@ -6,7 +6,7 @@ import pytest
 
 from gllm_lib.book.project import BookError, read_notebook, read_registry
 from gllm_lib.book.run import Run, current_runs, run_chapters
-from gllm_lib.book.stage import stage, with_status
+from gllm_lib.book.stage import stage, status_block, with_status
 from gllm_lib.book.tables import symbols
 from gllm_lib.proofs.claims import divs
 from gllm_lib.proofs.status import Status
@@ -64,10 +64,12 @@ def test_generated_tables_replace_their_blocks(site):
     assert "waiting" not in text
     assert "Before." in text
     assert "After." in text
+    assert "So *supported (exact)* means" in text
+    assert "| GLLM Def. 1 | a definition | @prp-small, supported (property) |" in text
     assert "| @prp-small Small | supported (property) | GLLM Def. 1 | property; 1 mutant rejected |" in text
     assert "No item is open." in text
     assert r"Counterexample: 4 is not \< \<b\>4\</b\>." in text
-    assert "Corrected: @rem-mended Mended: $|x| < 5$ (stated)" in text
+    assert "Corrected: @rem-mended Mended: $|x| < 5$, stated" in text
     assert r"| @rem-mended Mended: $\vert x\vert  < 5$ | stated | new |" in text
     assert "| 1 First |" in text
     assert "| numpy |" in text
@@ -143,3 +145,10 @@ def test_a_status_stands_inside_the_div_that_holds_its_claim():
     made = with_status(text, {"prp-a": proved}, {"prp-a": []})
     assert made.count(".status") == 1
     assert [(div.id, "status" in div.classes) for div in divs(made)] == [("prp-a", False), ("", True), ("", False)]
+
+
+def test_a_status_names_the_scope_or_links_to_the_weakest_link():
+    of_part = Status("supported", "exact", (), "its own check is exact, for d <= 6 only")
+    assert "its own check is exact, for d ≤ 6 only; no check" in status_block("prp-a", of_part, [])
+    linked = Status("supported", "exact", (), "lem-nu-x, which it uses", "lem-nu-x")
+    assert "**supported (exact)**: @lem-nu-x, which it uses; no check" in status_block("prp-a", linked, [])

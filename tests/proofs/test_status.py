@@ -125,3 +125,21 @@ def test_what_a_definition_rests_on_weakens_across_chapters():
     found = statuses(read, {"prp-a": [exact], "lem-b": [record("simulation")]})
     assert (str(found["prp-a"]), found["prp-a"].because) == ("supported (simulation)", "lem-b, which it uses")
     assert str(statuses(read, {"prp-a": [exact]})["prp-a"]) == "stated"
+
+
+def test_a_partial_scope_is_named_once():
+    cells = [claim("prp-a"), check("prp-a", "exact", "c", "d <= 6"), check("prp-a", "exact", "e", "d = 7")]
+    cells.append(check("prp-a", "property", "f"))
+    records = [record("exact", "c", "d <= 6"), record("exact", "e", "d = 7"), record("property", "f")]
+    found = statuses(registry({"01-x": cells}), {"prp-a": records})["prp-a"]
+    assert (found.because, found.weakest) == ("its own check is exact, for d <= 6 and d = 7 only", "")
+
+
+def test_an_ancestor_that_decides_is_kept_by_its_label():
+    cells = [claim("lem-b"), check("lem-b", "exact", scope="d = 2")]
+    cells += [claim("prp-a", uses="lem-b"), check("prp-a", "exact", scope="all")]
+    read = registry({"01-x": cells})
+    evidence = {"prp-a": [record("exact", scope="all")], "lem-b": [record("exact", scope="d = 2")]}
+    assert statuses(read, evidence)["prp-a"].weakest == "lem-b"
+    assert [row["because"] for row in claim_rows(read, evidence)][1] == "lem-b, which it uses"
+    assert statuses(read, {"prp-a": evidence["prp-a"]})["prp-a"].weakest == "lem-b"

@@ -175,7 +175,7 @@ class _Dresser:
         if identifier in self.statuses:
             status = self.statuses[identifier]
             word = next((name for name in attributes(status)[1] if name != "status"), "")
-            foot.append(div(f"status {word}", status["c"][1]))
+            foot.append(div(f"status {word}", rewrite(status["c"][1], self)))
         kind = label.called.split("\u00a0")[0].lower()
         shown = [name for name in classes if name not in ("claim", kind, word)]
         body = [div("claim-head", [node("Plain", head)]), *item["c"][1]]
