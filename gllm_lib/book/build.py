@@ -18,7 +18,7 @@ from gllm_lib.book import lint
 from gllm_lib.book.html.render import render
 from gllm_lib.book.kernel import in_threads
 from gllm_lib.book.project import BookError, Project, read_notebook, read_notebooks, read_registry
-from gllm_lib.book.run import current_runs, execute, run_chapters
+from gllm_lib.book.run import current_runs, execute, require_imports, run_chapters
 from gllm_lib.book.stage import stage
 from gllm_lib.checks import GllmError, exchange
 from gllm_lib.proofs.claims import Claim
@@ -102,6 +102,7 @@ def verify(project: Project, label: str, profile: str = "default") -> tuple[Clai
     chapter = registry.claims[label].chapter
     notebook = read_notebook(project.notebook_path(chapter))
     last = max(item.cell for item in declared)
+    require_imports(project, {chapter: notebook})
     (run,) = in_threads(lambda name: execute(project, name, notebook, profile, registry, until=last), [chapter], 1)
     return registry.claims[label], [record for record in run.evidence if record["claim"] == label]
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import ast
 import asyncio
 import hashlib
+import importlib.util
 import json
 import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,7 @@ def run_chapters(
     notebooks = {name: read.get(name) or read_notebook(project.notebook_path(name)) for name in chapters}
     runs = {name: current(project, name, profile, notebook) for name, notebook in notebooks.items()}
     stale = [name for name, run in runs.items() if run is None]
+    require_imports(project, {name: notebooks[name] for name in stale})
     total = sum(len(notebooks[name].cells) for name in stale)
     failures: dict[str, GllmError] = {}
     unseen = quiet or not stale or not sys.stderr.isatty()  # a log gets the line of each chapter alone
@@ -147,7 +149,8 @@ def run_chapters(
                 runs[name] = execute(project, name, notebooks[name], profile, registry, progress=bar.update)
                 told = f"{runs[name].facts['seconds']:.0f} s"  # type: ignore[union-attr]
             except GllmError as error:
-                failures[name], told = error, "interrupted" if interrupted.is_set() else "failed"
+                reason = "\n    ".join(line[:300] for line in str(error).splitlines()[:2] if line)
+                failures[name], told = error, "interrupted" if interrupted.is_set() else f"failed\n    {reason}"
             if not quiet:
                 bar.write(f"{name}: {told}", file=sys.stderr)
 
@@ -155,6 +158,29 @@ def run_chapters(
     if failures:
         raise BookError("\n\n".join(str(failures[name]) for name in stale if name in failures))
     return {name: run for name, run in runs.items() if run is not None}
+
+
+def require_imports(project: Project, notebooks: Mapping[str, Notebook]) -> None:
+    """Raise BookError for packages that chapters import and that are not installed, before anything is executed."""
+    told = []
+    for chapter, notebook in notebooks.items():
+        names = dict.fromkeys(name for cell in notebook.cells if cell.cell_type == "code" for name in _imported(cell))
+        beside = project.notebook_path(chapter).parent
+        lost = [
+            n for n in names if not (importlib.util.find_spec(n) or [*beside.glob(f"{n}.py"), *beside.glob(f"{n}/")])
+        ]
+        told += [f"{chapter}: imports {', '.join(lost)}, not installed here"] if lost else []
+    if told:
+        raise BookError("\n".join(told) + "\nrun 'make book' again, which installs, or add it to pyproject.toml")
+
+
+def _imported(cell: Any) -> Iterator[str]:
+    """Yield the packages that a cell imports in its own lines, not inside a `try` or a function."""
+    for line in ast.parse(cell.source).body:
+        if isinstance(line, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in line.names)
+        elif isinstance(line, ast.ImportFrom) and line.module and not line.level:
+            yield line.module.split(".")[0]
 
 
 def execute(
@@ -231,7 +257,9 @@ async def _run_cell(client: NotebookClient, chapter: str, index: int, registry: 
         raise BookError(f"{place}: the kernel died, most often for lack of memory") from error
     except CellExecutionError as error:
         headline = f"{error.ename}: {error.evalue}"
-        raise BookError(f"{place}: {headline}\n\n{_excerpt(error.traceback or '', headline)}") from error
+        named = f"claim {claim}" if (claim := next(iter(claims), "")) and len(claims) == 1 else "(?!)"
+        told = re.sub(rf"^(EvidenceError: )(?:{re.escape(chapter)}, )?(?:{named}[,:] )?", r"\1", headline)
+        raise BookError(f"{place}: {told}\n\n{_excerpt(error.traceback or '', headline)}") from error
     for output in client.nb.cells[0].outputs:
         if output.output_type == "stream" and output.name == "stderr":
             raise BookError(f"{place}: wrote to standard error: {output.text.strip()[:300]}; silence or mend it")

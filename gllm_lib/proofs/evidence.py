@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import html
 import inspect
+import linecache
 import os
 import time
 import traceback
@@ -179,10 +180,18 @@ def _foreign(error: BaseException) -> str:
 
 
 def _told(error: BaseException) -> str:
-    """Return an exception's own words, with the failing case that hypothesis noted."""
+    """Return an exception's own words or, of a bare assert, its line, with the failing case that hypothesis noted."""
     words = str(error).strip() if isinstance(error, Refuted | AssertionError) else f"{type(error).__name__}: {error}"
     notes = [" ".join(n.split()) for n in getattr(error, "__notes__", []) if "test case" in n or "alsifying" in n]
-    return " | ".join([words.strip() or "assertion failed", *notes])[:2000]
+    return " | ".join([words.strip() or _asserted(error), *notes])[:2000]
+
+
+def _asserted(error: BaseException) -> str:
+    """Return the source of the assert that failed, on one line."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    first = frame.lineno or 0
+    lines = (linecache.getline(frame.filename, n) for n in range(first, (frame.end_lineno or first) + 1))
+    return " ".join("".join(lines).split()) or "assertion failed"
 
 
 def _validate(claim: str, kind: str, mutants: Mutants, given: Any, scope: str | None, cases: int) -> None:

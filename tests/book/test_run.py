@@ -132,7 +132,10 @@ def test_a_changed_library_file_or_a_damaged_store_makes_it_stale(built, damage)
 
 
 FAILURES = {
-    "02-a": (replaced("bound=4", "bound=3"), r"cell 6 \(claim prp-02-a\): EvidenceError.*claim prp-02-a"),
+    "02-a": (
+        replaced("bound=4", "bound=3"),
+        r"cell 6 \(claim prp-02-a\): EvidenceError: check at_most_four .*fails: assert x <= bound \|.*x=4",
+    ),
     "03-b": ((*PLAIN, ("code", "1 / 0")), "cell 4: ZeroDivisionError"),
     "04-c": (
         (*PLAIN, ("code", "n = 5"), ("markdown", "`{python} n`")),
@@ -200,7 +203,28 @@ def test_a_traceback_shows_the_check_and_not_what_runs_it(failed):
     own = failed[1].split("02-a, cell 6")[1].split("03-b, cell")[0]
     assert "assert x <= bound" in own
     assert own.count("EvidenceError: ") == 1
+    assert own.count("prp-02-a") == 1 + own.count('@evidence("prp-02-a"')
     assert not re.search(r"proofs.evidence\.py|hypothesis/|skipping", own)
+
+
+def test_the_reason_is_told_when_a_chapter_fails(small, capsys):
+    rewrite(small, (*PLAIN, ("code", "raise ValueError('too large\\nby far')")))
+    with pytest.raises(BookError):
+        run_chapters(small, small.notebooks, "smoke", read_registry(small))
+    told = capsys.readouterr().err
+    assert told.startswith("01-first: failed\n    01-first, cell 4: ValueError: too large\n")
+
+
+def test_a_missing_package_is_told_before_anything_runs(small, monkeypatch):
+    monkeypatch.setattr(runner, "execute", lambda *a, **k: pytest.fail("executed"))
+    (small.root / "chapters" / "beside.py").write_text("")
+    cell = (
+        "import beside, no_such.inner\nfrom nor_this import x\ntry:\n    import perhaps\nexcept ImportError:\n    pass"
+    )
+    rewrite(small, (*PLAIN, ("code", cell)))
+    expected = r"^01-first: imports no_such, nor_this, not installed here\nrun 'make book' again"
+    with pytest.raises(BookError, match=expected):
+        executed_now(small)
 
 
 def test_the_others_are_stored_when_some_fail(failed):

@@ -218,3 +218,15 @@ def test_a_long_witness_is_cut():
     record = run(check, kind="exact", mutants=NEAR, scope="all")
     assert len(record["witnesses"]["near: three"]) == 2000
     assert len(as_html(record)) < 1000
+
+
+def test_a_bare_assert_is_told_by_its_source(tmp_path):
+    file = tmp_path / "cell.py"
+    file.write_text("def check(x=1, bound=1):\n    assert sum(\n        [x, 0]\n    ) <= bound\n")
+    names: dict = {}
+    exec(compile(file.read_text(), str(file), "exec"), names)  # pytest would word an assert of its own
+    record = run(names["check"], kind="numeric", mutants={"near: none": {"bound": 0}})
+    (told,) = record["witnesses"].values()
+    assert told.endswith("sum( [x, 0] ) <= bound")
+    with pytest.raises(EvidenceError, match=r"fails: .*sum\( \[x, 0\] \) <= bound \| .*x=2"):
+        run(names["check"], mutants={"near: none": {"bound": 0}}, given={"x": st.integers(2, 3)})
