@@ -6,15 +6,16 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import sys
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import gllm_lib
 from gllm_lib import checks
 
-SHOWN = ("numpy", "scipy", "sympy", "matplotlib", "hypothesis", "z3-solver", "python-flint", "scikit-learn")
 CHANGED = "changed while the chapter ran"  # no file has this hash, so the run is not current
 
 _opened: dict[str, None] = {}
@@ -31,9 +32,12 @@ def watch() -> None:
     sys.addaudithook(hook)
 
 
+@cache
 def versions() -> dict[str, str]:
-    """Return the versions of the interpreter and of the packages that results depend on most."""
-    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in SHOWN}
+    """Return the versions of the interpreter and of the packages that the library requires, but for its extras."""
+    needed = [line for line in importlib.metadata.requires("gllm-book") or () if "extra ==" not in line]
+    names = sorted(found[0] for line in needed if (found := re.match(r"[\w.-]+", line)))
+    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in names}
 
 
 def trace() -> str:

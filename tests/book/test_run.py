@@ -75,6 +75,8 @@ def test_lock_and_versions_are_part_of_the_key(built, monkeypatch):
     (built.root / "requirements.lock").write_text("numpy==2\n")
     assert current(built, "01-first", "smoke") is not None
     installed = trace.versions()
+    assert {"python", "numpy", "torch", "transformers", "tokenizers", "safetensors"} <= set(installed)
+    assert not {"pytest", "jupyterlab"} & set(installed)
     monkeypatch.setattr(runner, "versions", lambda: installed | {"numpy": "0.1"})
     assert current(built, "01-first", "smoke") is None
 
