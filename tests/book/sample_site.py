@@ -161,6 +161,13 @@ $\\log \\Lambda(g) = \\log \\sum_i g_i^2 \\alpha_i + \\log \\sum_i g_i^{-2} \\ta
 (a) A list with letters.
 (b) Its second item.
 
+So much for lists.
+
+(b) A paragraph with a letter,
+$$ x = y. $$
+
+(iv) and one with a number. (v) It goes on.
+
 ::: {#cnj-bounded .claim .assumption}
 ## Assumption: bounded grades
 Every grade is below $c$, and
