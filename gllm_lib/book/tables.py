@@ -23,7 +23,7 @@ def table(what: str, project: Project, runs: Mapping[str, Run], registry: Regist
         "claims-by-chapter": lambda: claims_by_chapter(project, registry, evidence_by_claim(runs)),
         "claims-by-source": lambda: claims_by_source(project, registry, evidence_by_claim(runs)),
         "open-items": lambda: open_items(project, registry),
-        "errata": lambda: errata(registry, evidence_by_claim(runs)),
+        "errata": lambda: errata(project, registry, evidence_by_claim(runs)),
         "runs": lambda: chapter_runs(project, runs, profile),
         "versions": lambda: versions(runs),
     }
@@ -146,18 +146,22 @@ def open_items(project: Project, registry: Registry) -> str:
     return rows(["Chapter", "Source", "Items", "Which"], body, "|:---|:---|---:|:--------------------|")
 
 
-def errata(registry: Registry, evidence: Evidence) -> str:
-    """Return the refuted statements, each with its witness and the claim that corrects it."""
+def errata(project: Project, registry: Registry, evidence: Evidence) -> str:
+    """Return the refuted statements by chapter, each with its witness and the claim that corrects it."""
     computed = statuses(registry, evidence)
-    parts = []
+    parts: list[str] = []
+    chapter = ""
     for claim in registry.claims.values():
         if not claim.refuted:
             continue
+        if claim.chapter != chapter:
+            chapter = claim.chapter
+            parts.append(f"## {_title(project, chapter)} {{.unnumbered}}")
         corrections = [c for c in registry.claims.values() if c.corrects == claim.id]
         better = "; ".join(f"@{c.id} {c.title}, {computed[c.id]}" for c in corrections) or "none is claimed"
         says = " ".join(symbols(record["says"]) for record in evidence.get(claim.id, []))
         parts.append(
-            f"## {claim.title} {{.unnumbered}}\n\n"
+            f"### {claim.title.removesuffix(', as printed')} {{.unnumbered}}\n\n"
             f"*{claim.source}, @{claim.id}: {computed[claim.id]}.*\n\n"
             f"Printed:\n\n{_quoted(claim.statement)}\n\nCounterexample: {says or 'not run.'}\n\nCorrected: {better}."
         )

@@ -125,10 +125,19 @@ def test_without_scripts_every_region_takes_the_focus(opened: Any) -> None:
     assert text.count('class="scroll') == text.count('tabindex="0"') > 8
 
 
-def test_a_plot_has_the_width_of_a_phone(opened: Any) -> None:
+def test_a_plot_on_a_phone_scrolls_rather_than_shrink(opened: Any) -> None:
     page = opened(FIRST, 390)
-    plot = page.locator("#fig-gain svg").bounding_box()
-    assert plot["width"] <= page.locator("#fig-gain").bounding_box()["width"] <= 390
+    assert page.locator("#fig-gain svg").bounding_box()["width"] == pytest.approx(480, abs=1)
+    frame = page.locator("#fig-gain .plot-frame")
+    assert frame.bounding_box()["width"] <= page.locator("#fig-gain").bounding_box()["width"] <= 390
+    assert frame.evaluate("e => [e.scrollWidth > e.clientWidth, e.tabIndex, e.role]") == [True, 0, "region"]
+
+
+def test_the_bar_of_a_phone_is_one_line_and_the_cover_has_its_title(opened: Any) -> None:
+    page = opened(FIRST, 390)
+    assert page.locator(".bar").bounding_box()["height"] < 56
+    assert not page.locator(".bar .booktitle").is_visible()
+    assert opened("index.html", 390).locator(".bar .booktitle").is_visible()
 
 
 def test_a_column_of_tags_is_as_wide_as_its_words(opened: Any) -> None:
@@ -237,7 +246,7 @@ def test_a_claim_is_found_by_its_name(opened: Any) -> None:
     page.get_by_role("link", name="Proposition 4.1").first.click()
     page.wait_for_url("**/04-sample-complexity.html#prp-fourth-root")
     page.get_by_role("searchbox").fill("nothing of the kind")
-    page.get_by_text("Nothing by that name.").wait_for()
+    page.get_by_text("No claim, figure or chapter is named so.").wait_for()
 
 
 def test_nothing_is_said_to_be_missing_before_the_list_has_come(opened: Any) -> None:

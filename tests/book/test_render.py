@@ -126,6 +126,9 @@ def test_equations_figures_and_tables(book: Path) -> None:
 
 def test_lists_keep_their_parentheses(book: Path) -> None:
     assert re.search(r'<div class="twoparens">\s*<ol type="a">', (book / f"{SECOND}.html").read_text())
+    assert (book / f"{SECOND}.html").read_text().count('"twoparens"') == 1
+    assert "<p>(b) A paragraph with a letter,</p>" in (book / f"{SECOND}.html").read_text()
+    assert "<p>(iv) and one with a number. (v) It goes on.</p>" in (book / f"{SECOND}.html").read_text()
     assert '"twoparens"' not in (book / f"{FIRST}.html").read_text()
 
 
@@ -165,6 +168,9 @@ def test_the_search_index_finds_claims_by_name(book: Path) -> None:
     text = (book / "assets/index.js").read_text()
     rows = json.loads(text.removeprefix("window.bookIndex = ").removesuffix(";\n"))
     assert ["Proposition 4.1", "Fourth-root law", f"{FIRST}.html#prp-fourth-root"] in rows
+    kinds = [row[0].partition(" ")[0] for row in rows]
+    statements = [n for n, kind in enumerate(kinds) if kind in ("Proposition", "Definition", "Remark")]
+    assert kinds.index("Chapter") < statements[0] < statements[-1] < kinds.index("Section") < kinds.index("Figure")
     caption = "Gain along a ray of grades, Λ(t), for three targets (see Proposition 4.1)."
     assert ["Figure 4.1", caption, f"{FIRST}.html#fig-gain"] in rows
     assert ["Table 4.1", "Grades of the smallest gain.", f"{FIRST}.html#tbl-grades"] in rows

@@ -28,7 +28,7 @@ def sources_of(site):
 def site(tmp_path_factory):
     refuted = (
         "markdown",
-        '::: {#rem-printed .claim .refuted source="new"}\n## Printed\nAll $x < 4$.\n:::\n\n'
+        '::: {#rem-printed .claim .refuted source="new"}\n## Bound, as printed\nAll $x < 4$.\n:::\n\n'
         '::: {#rem-mended .claim source="new" corrects="rem-printed"}\n## Mended: $|x| < 5$\nAll $x < 5$.\n:::',
     )
     witness = (
@@ -69,6 +69,8 @@ def test_generated_tables_replace_their_blocks(site):
     assert "| @prp-small Small | supported (property) | GLLM Def. 1 | property; 1 mutant rejected |" in text
     assert "No item is open." in text
     assert r"Counterexample: 4 is not \< \<b\>4\</b\>." in text
+    assert text.count("## 1 First {.unnumbered}\n\n### Bound {.unnumbered}\n") == 1
+    assert "| @rem-printed Bound, as printed | refuted |" in text
     assert "Corrected: @rem-mended Mended: $|x| < 5$, stated" in text
     assert r"| @rem-mended Mended: $\vert x\vert  < 5$ | stated | new |" in text
     assert "| 1 First |" in text

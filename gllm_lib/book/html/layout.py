@@ -13,7 +13,7 @@ from typing import Any
 
 from gllm_lib.book import greek
 from gllm_lib.book.html.blocks import raw
-from gllm_lib.book.html.numbering import Label, Node, Page, plain
+from gllm_lib.book.html.numbering import CLAIMS, Label, Node, Page, plain
 
 
 @dataclass(frozen=True)
@@ -86,9 +86,9 @@ class Layout:
         return raw(f'<a href="{_relative(other.page, current)}">{word}{html.escape(plain(other.title))}</a>')
 
     def search_index(self, labels: Iterable[Label]) -> str:
-        """Return the script that holds every chapter, section, claim, figure and table for the search field."""
+        """Return the script that holds chapters, claims, sections, figures, tables and equations, in this order."""
         rows = [[s.page.word, plain(s.title), str(s.page.target)] for s in self.sources]
-        labels = list(labels)
+        labels = sorted(labels, key=lambda label: _rank(label.id))
         called = {label.id: label.called for label in labels}
         rows += [
             [label.called.replace("\u00a0", " "), found_as(label, called), f"{label.page.target}#{label.id}"]
@@ -104,6 +104,12 @@ def found_as(label: Label, called: Mapping[str, str]) -> str:
     words = re.sub(r"@([\w:.-]*\w)", lambda found: called.get(found[1], found[0]), words)
     words = re.sub(r"[{}$]", "", words)
     return textwrap.shorten(words, 90, placeholder=" …") or label.id
+
+
+def _rank(identifier: str) -> int:
+    """Return where a label stands among the hits: statements, then sections, then figures and all else."""
+    kind = identifier.split("-")[0]
+    return 0 if kind in CLAIMS else 1 if kind == "sec" else 2
 
 
 def _relative(target: Page, current: Page) -> str:

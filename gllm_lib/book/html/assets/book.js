@@ -112,7 +112,7 @@ const find = () => {
   hits.replaceChildren(...found.slice(0, most).map(([called, title, href]) =>
     make("li", {}, make("a", { href: root + href, title: href.split("#")[1] ?? "" }, make("small", { textContent: called }), title))));
   if (found.length > most) hits.append(make("li", { className: "more", textContent: `and ${found.length - most} more` }));
-  if (words.length && !found.length) hits.append(make("li", { textContent: "Nothing by that name." }));
+  if (words.length && !found.length) hits.append(make("li", { textContent: "No claim, figure or chapter is named so." }));
 };
 field.addEventListener("input", find);
 field.addEventListener("keydown", (event) => { if (event.key === "Enter") hits.querySelector("a")?.click(); });
