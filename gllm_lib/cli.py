@@ -95,8 +95,11 @@ def _add_profile(parser: argparse.ArgumentParser) -> None:
 def _render(options: argparse.Namespace) -> None:
     from gllm_lib.book import build
 
-    out = build.build_book(open_project(), options.profile, options.chapters, quarto=not options.no_quarto)
-    print(f"The book is ready: open {_relative(out / 'index.html')}")
+    project = open_project()
+    out = build.build_book(project, options.profile, options.chapters, quarto=not options.no_quarto)
+    names = {project.find(name) for name in options.chapters}
+    page = f"chapters/{names.pop()}.html" if len(names) == 1 else "index.html"
+    print(f"The book is ready: open {_relative(out / page)}")
 
 
 def _claims(options: argparse.Namespace) -> None:

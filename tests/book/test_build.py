@@ -57,8 +57,9 @@ def test_a_book_is_built_again_with_the_same_bytes_and_a_failed_build_leaves_it(
 
 
 @executed_before
-def test_another_size_goes_to_the_preview(inside):
+def test_another_size_goes_to_the_preview(inside, capsys):
     assert main(["render", "--smoke", "1"]) == 0
+    assert capsys.readouterr().out == "The book is ready: open build/preview/chapters/01-first.html\n"
     assert not (inside.root / "_book").exists()
     assert "5 draws" in (inside.root / "build" / "preview" / "chapters" / "01-first.html").read_text()
 
