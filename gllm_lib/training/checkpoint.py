@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from gllm_lib.checks import FileError, InputError, digest, write_bytes
 
 NAME = "checkpoint.safetensors"
 _FORMAT = "gllm training checkpoint 1"
+_NOTHING = object()  # stands for the entries that the shorter of two lists lacks
 
 
 @dataclass(frozen=True, eq=False)  # arrays have no single truth value
@@ -94,11 +95,7 @@ def load_checkpoint(
     own = json.loads(json.dumps(run))
     found = _difference({name: about.get(name) for name in own}, own)
     if found:
-        name, theirs, ours = found
-        raise InputError(
-            f"{path} belongs to another run: there {name} is {theirs}, here it is {ours}; give what the checkpoint "
-            "has, or another folder"
-        )
+        raise InputError(f"{path} belongs to another run: {found}; give another folder, or what the checkpoint has")
     expected = {f"model.{name}": (each.shape, each.dtype) for name, each in model.state_dict().items()}
     kept = {name: (each.shape, each.dtype) for name, each in tensors.items() if name.startswith("model.")}
     if expected != kept:
@@ -139,12 +136,16 @@ def _sha256(about: str, tensors: Mapping[str, Tensor]) -> str:
     return digest(chain([about.encode()], *named))
 
 
-def _difference(theirs: Any, ours: Any, name: str = "") -> tuple[str, Any, Any] | None:
-    """Return the dotted name of the first entry that differs between two JSON values, with both; None if equal."""
+def _difference(theirs: Any, ours: Any, name: str = "") -> str | None:
+    """Return the place of the first entry that differs between two JSON values, with both cut short; None if equal."""
+    places: Iterable[tuple[str, Any, Any]] = ()
     if isinstance(theirs, dict) and isinstance(ours, dict):
-        for key in sorted(theirs | ours):
-            found = _difference(theirs.get(key), ours.get(key), f"{name}.{key}" if name else key)
-            if found:
-                return found
-        return None
-    return None if theirs == ours else (name, theirs, ours)
+        dot = f"{name}." if name else ""
+        places = ((f"{dot}{key}", theirs.get(key), ours.get(key)) for key in sorted(theirs | ours))
+    elif isinstance(theirs, list) and isinstance(ours, list):
+        pairs = enumerate(zip_longest(theirs, ours, fillvalue=_NOTHING))
+        places = ((f"{name}[{i}]", *pair) for i, pair in pairs)
+    elif theirs != ours:
+        told = ("nothing" if each is _NOTHING else f"{each!r:.60}" for each in (ours, theirs))
+        return f"{name}: {' here, '.join(told)} in the checkpoint"
+    return next((found for place, *both in places if (found := _difference(both[0], both[1], place))), None)

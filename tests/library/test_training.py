@@ -418,11 +418,11 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 @pytest.mark.parametrize(
     ("config", "tokens", "recipe", "weights", "told"),
     [
-        (gpt2_like(V, T, 8, 1, 4), TOKENS, RECIPE, WEIGHTS, r"config\.heads is 2, here it is 4"),
-        (gpt2_like(V, T, 8, 1, 2, grading=Grading()), TOKENS, RECIPE, WEIGHTS, r"config\.grading is None"),
-        (PLAIN, TOKENS, changed(peak=0.02), WEIGHTS, r"recipe\.peak is 0\.01, here it is 0\.02"),
-        (PLAIN, TOKENS, changed(betas=(0.9, 0.99)), WEIGHTS, r"recipe\.betas"),
-        (PLAIN, TOKENS, changed(penalties=Penalties(0.5)), WEIGHTS, r"recipe\.penalties\.diversity is 0\.2"),
+        (gpt2_like(V, T, 8, 1, 4), TOKENS, RECIPE, WEIGHTS, r"config\.heads: 4 here, 2 in"),
+        (gpt2_like(V, T, 8, 1, 2, grading=Grading()), TOKENS, RECIPE, WEIGHTS, r"config\.grading: {.{59} here, None"),
+        (PLAIN, TOKENS, changed(peak=0.02), WEIGHTS, r"recipe\.peak: 0\.02 here, 0\.01 in"),
+        (PLAIN, TOKENS, changed(betas=(0.9, 0.99)), WEIGHTS, r"recipe\.betas\[1\]: 0\.99 here, 0\.95 in"),
+        (PLAIN, TOKENS, changed(penalties=Penalties(0.5)), WEIGHTS, r"recipe\.penalties\.diversity: 0\.0 here, 0\.2"),
         (PLAIN, TOKENS[::-1], RECIPE, WEIGHTS, r"data\.sha256"),
         (PLAIN, TOKENS[:-1], RECIPE, WEIGHTS[:-1], r"data\.sha256"),
         (PLAIN, TOKENS, RECIPE, None, r"data\.weights"),
@@ -433,7 +433,7 @@ def test_a_checkpoint_of_another_run_is_refused(config, tokens, recipe, weights,
     checkpoint_path(tmp_path).write_bytes(kept)
     model = build(config)
     before = state(model)
-    with pytest.raises(InputError, match=f"another run: there {told}"):
+    with pytest.raises(InputError, match=f"another run: {told}"):
         train(model, tokens, recipe, weights=weights, folder=tmp_path)
     assert state(model) == before
     assert checkpoint_path(tmp_path).read_bytes() == kept
@@ -443,8 +443,24 @@ def test_a_run_that_trains_other_weights_is_another_run(kept: bytes, tmp_path: P
     checkpoint_path(tmp_path).write_bytes(kept)
     model = build()
     model.embedding.weight.requires_grad_(False)
-    with pytest.raises(InputError, match=r"there frozen is \[\], here it is \['embedding.weight'\]"):
+    with pytest.raises(InputError, match=r"run: frozen\[0\]: 'embedding.weight' here, nothing in"):
         train(model, TOKENS, RECIPE, weights=WEIGHTS, folder=tmp_path)
+
+
+def test_the_message_about_another_run_is_short_and_names_the_place(tmp_path: Path) -> None:
+    def graded(entry: float, **grades: Any) -> GPTConfig:
+        return gpt2_like(V, T, 8, 1, 2, grading=Grading(output=[0.0] * (V - 1) + [entry], **grades))
+
+    train(build(graded(0.5, heads=[1.0] * 4)), TOKENS, RECIPE, folder=tmp_path, until=stop_at(1))
+    told = {
+        graded(1.0, heads=[1.0] * 4): f"config.grading.output[{V - 1}]: 1.0 here, 0.5 in the checkpoint",
+        graded(0.5, heads=[[1.0] * 4] * 2): "config.grading.heads[0]: [1.0, 1.0, 1.0, 1.0] here, 1.0 in the checkpoint",
+    }
+    for config, says in told.items():
+        with pytest.raises(InputError) as refused:
+            train(build(config), TOKENS, RECIPE, folder=tmp_path)
+        mend = "give another folder, or what the checkpoint has"
+        assert str(refused.value) == f"{checkpoint_path(tmp_path)} belongs to another run: {says}; {mend}"
 
 
 @pytest.mark.parametrize("place", ["taken", "taken/below"])
