@@ -19,6 +19,11 @@ Norm = Literal["layer", "rms"]
 Position = Literal["learned", "sinusoidal", "rotary"]
 FeedForwardKind = Literal["gelu", "relu", "swiglu", "geglu", "levels"]
 Part = Literal["heads", "embedding", "output"]
+_SHAPES = {
+    "heads": "(K,), (H, K) or (layers, H, K) for H heads of width K",
+    "embedding": "(L,) or (D,), one per level or per coordinate",
+    "output": "(V,), one per entry of the vocabulary",
+}
 GATED = ("swiglu", "geglu", "levels")
 # The largest scale and kappa. Norms and attention square what a scale multiplies, and float32 ends at 3.4e38: with
 # scales up to 1e9, a sum of D squares or of K products is finite for states up to 1e10 / sqrt(D).
@@ -61,20 +66,32 @@ def _build(kind: Any, values: Mapping[str, Any]) -> Any:
 class Grading:
     """Which parts of a model are graded, and how; every part is independent and None or False leaves it ungraded.
 
-    A grade q scales by base**q, which lies in [1, clip]. Raises InputError or InputTypeError for other grades.
+    A grade q scales by base**q, which lies in [1, clip]; a multiplier g, as gllm_lib.grading.select gives, is the grade
+    log(g) / log(base). Grades are numbers in nested tuples, lists or an array. Raises InputError or InputTypeError.
+
+    - base: what is raised to a grade, above 1; clip: the largest scale, at least 1
+    - levels: widths d_l of the levels, which sum to D; () is one level
+    - heads: (K,), (H, K) or (layers, H, K): queries, keys, values (GLLM Eq. 11)
+    - after_rotary: scale queries and keys after the rotation instead of before
+    - embedding: (L,) or (D,): token embeddings (GLLM Eq. 13)
+    - projection: trainable level projections (D, D); without them the levels are runs of coordinates
+    - position: wavelengths within levels, scaled by the embedding grades (GLLM Eq. 16)
+    - output: (V,): logits + kappa * output (GLLM Eq. 18)
+    - kappa: the factor of output, above 0; None is log(base), the matched head of GLLM Rem. 14
+    - learned: those of "heads", "embedding" and "output" whose grades training moves
     """
 
     base: float = 2.0
     clip: float = 2.0
-    levels: tuple[int, ...] = ()  # widths d_l of the levels, which sum to D; () is one level
-    heads: tuple[Any, ...] | None = None  # (K,), (H, K) or (layers, H, K): queries, keys, values (GLLM Eq. 11)
-    after_rotary: bool = False  # scale queries and keys after the rotation instead of before
-    embedding: tuple[float, ...] | None = None  # (L,) or (D,): token embeddings (GLLM Eq. 13)
-    projection: bool = False  # trainable level projections (D, D); without them the levels are runs of coordinates
-    position: bool = False  # wavelengths within levels, scaled by the embedding grades (GLLM Eq. 16)
-    output: tuple[float, ...] | None = None  # (V,): logits + kappa * output (GLLM Eq. 18)
-    kappa: float | None = None  # None is log(base), the matched head of GLLM Rem. 14
-    learned: tuple[Part, ...] = ()  # the grades that training moves
+    levels: tuple[int, ...] = ()
+    heads: tuple[Any, ...] | None = None
+    after_rotary: bool = False
+    embedding: tuple[float, ...] | None = None
+    projection: bool = False
+    position: bool = False
+    output: tuple[float, ...] | None = None
+    kappa: float | None = None
+    learned: tuple[Part, ...] = ()
 
     def __post_init__(self) -> None:
         _set(self, "base", real("base", self.base, above=1.0))
@@ -100,7 +117,7 @@ class Grading:
         if array.dtype.kind not in "iuf":
             raise InputTypeError(f"{part} holds {array.dtype} entries; give grades as numbers, such as (0.0, 1.0)")
         if array.size == 0 or array.ndim > (3 if part == "heads" else 1):
-            raise InputError(f"{part} has shape {array.shape}; see the fields of Grading for the shapes allowed")
+            raise InputError(f"{part} has shape {array.shape}; give grades of shape {_SHAPES[part]}")
         array = array.astype(np.float64)
         scales = self.base ** np.where(np.isfinite(array), array, np.inf)
         bad = np.argwhere(~np.isfinite(array) | (array < 0) | (scales > self.clip * (1 + CLIP_SLACK)))
@@ -126,17 +143,25 @@ class Grading:
 
 @dataclass(frozen=True)
 class GPTConfig:
-    """A decoder-only transformer; raises InputError or InputTypeError for sizes and options that do not go together."""
+    """A decoder-only transformer; raises InputError or InputTypeError for sizes and options that do not go together.
+
+    - vocabulary, context, width, layers, heads: V, T, D, number of blocks, H; H divides D
+    - hidden: width of the feed-forward block; None is 4 D, gated 8/3 D up to a multiple of 8
+    - norm: "layer" or "rms"; position: "learned", "sinusoidal" or "rotary"
+    - feed_forward: "gelu", "relu", "swiglu", "geglu" or "levels", one GeGLU per level (GLLM Sec. 4.5)
+    - bias: of all linear maps but the head, and of layer norms; tied: the head uses the embeddings; head_bias: (V,)
+    - rotary_base: of the wavelengths of "rotary"; epsilon: of the norms; grading: a Grading, or None for a plain model
+    """
 
     vocabulary: int
     context: int
     width: int
     layers: int
     heads: int
-    hidden: int | None = None  # width of the feed-forward block; None is 4 D, gated 8/3 D up to a multiple of 8
+    hidden: int | None = None
     norm: Norm = "layer"
     position: Position = "learned"
-    feed_forward: FeedForwardKind = "gelu"  # "levels": one GeGLU per level (GLLM Sec. 4.5)
+    feed_forward: FeedForwardKind = "gelu"
     bias: bool = True
     tied: bool = True
     head_bias: bool = False

@@ -62,12 +62,15 @@ class GPT(nn.Module):
     Raises InputTypeError without a torch.Generator.
     """
 
-    def __init__(self, config: GPTConfig, *, generator: torch.Generator) -> None:
+    def __init__(self, config: GPTConfig, *, generator: torch.Generator | None = None) -> None:
         super().__init__()
         if not isinstance(config, GPTConfig):
             raise InputTypeError(f"config is a {type(config).__name__}; give a GPTConfig, such as gpt2_like(...)")
         if not isinstance(generator, torch.Generator):
-            raise InputTypeError(f"generator is {type(generator).__name__}; give torch.Generator().manual_seed(seed)")
+            given = "not given" if generator is None else f"of type {type(generator).__name__}"
+            raise InputTypeError(
+                f"generator is {given}; give the source of the weights: generator=torch.Generator().manual_seed(seed)"
+            )
         self.config = config
         device = torch.get_default_device()
         with torch.device("meta"):  # draws nothing: the weights are drawn once, below, from the generator

@@ -2,15 +2,17 @@
 
 import json
 import math
+import re
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 import torch
 
 from gllm_lib.checks import InputError, InputTypeError
+from gllm_lib.grading import select
 from gllm_lib.models import GPT, GPTConfig, Grading, gpt2_like, llama_like
 from tests.library.small_models import (
     SMALL,
@@ -60,8 +62,9 @@ BAD_GRADINGS = [
     (InputError, r"output\[2\] is nan", {"output": [0, 0, math.nan]}),
     (InputError, r"heads\[0, 1\] is inf \(1 of 4", {"heads": [[0, math.inf], [0, 0]]}),
     (InputError, "heads is ragged", {"heads": [[0, 1], [0]]}),
-    (InputError, "has shape", {"embedding": [[0.0]]}),
-    (InputError, "has shape", {"heads": []}),
+    (InputError, r"embedding has shape \(1, 1\); give grades of shape \(L,\) or \(D,\)", {"embedding": [[0.0]]}),
+    (InputError, r"heads has shape \(0,\); .* \(K,\), \(H, K\) or \(layers, H, K\)", {"heads": []}),
+    (InputError, r"output has shape \(1, 1\); give grades of shape \(V,\)", {"output": [[0.0]]}),
     (InputTypeError, "heads holds <U", {"heads": ["a"]}),
     (InputError, "learned names 'loss'; choose from heads", {"learned": ("loss",)}),
     (InputError, "learned names 'heads', which has no grades", {"learned": ("heads",)}),
@@ -93,6 +96,21 @@ def test_the_largest_scales_give_finite_logits_and_gradients(make):
     logits.logsumexp(-1).sum().backward()
     assert logits.isfinite().all()
     assert all(each.grad.isfinite().all() for each in model.parameters())
+
+
+@pytest.mark.parametrize("kind", [Grading, GPTConfig])
+def test_help_tells_of_every_field(kind):
+    lines = re.findall(r"^    - (.*)$", kind.__doc__, re.MULTILINE)
+    listed = [names for line in lines for names in re.findall(r"(?:^|; )([a-z_, ]+):", line)]
+    assert ", ".join(listed).split(", ") == [field.name for field in fields(kind)]
+
+
+def test_multipliers_of_a_selection_are_grades_as_the_help_says():
+    multipliers = select([0.3, 0.7], [0.8, 0.2], clip=2.0).g
+    grading = Grading(base=3.0, clip=2.0, levels=(4, 8), embedding=np.log(multipliers) / np.log(3.0))
+    scale = GPT(gpt2_like(*SMALL, grading=grading), generator=seeded()).grading.scale("embedding")
+    assert max(multipliers) > 1.5
+    assert scale.numpy() == pytest.approx(np.repeat(multipliers, [4, 8]), rel=1e-6)  # in float32
 
 
 def test_numbers_of_numpy_are_kept_as_numbers_that_json_holds():
@@ -143,8 +161,9 @@ def test_tokens_of_any_integer_type_are_taken(dtype):
 
 
 def test_bad_arguments_of_the_model_are_refused():
-    with pytest.raises(InputTypeError, match=r"generator is int; give torch\.Generator"):
-        GPT(gpt2_like(*SMALL), generator=0)
+    for given, says in (({"generator": 0}, "of type int"), ({}, "not given")):
+        with pytest.raises(InputTypeError, match=rf"generator is {says}; .* generator=torch\.Generator\(\)"):
+            GPT(gpt2_like(*SMALL), **given)
     with pytest.raises(InputTypeError, match="config is a dict"):
         GPT({}, generator=seeded())
     plain = GPT(gpt2_like(*SMALL), generator=seeded())
