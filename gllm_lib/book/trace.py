@@ -37,7 +37,14 @@ def versions() -> dict[str, str]:
     """Return the versions of the interpreter and of the packages that the library requires, but for its extras."""
     needed = [line for line in importlib.metadata.requires("gllm-book") or () if "extra ==" not in line]
     names = sorted(found[0] for line in needed if (found := re.match(r"[\w.-]+", line)))
-    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in names}
+    return {"python": platform.python_version()} | {name: _version(name) for name in names}
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"  # who imports it is told so
 
 
 def trace() -> str:

@@ -81,6 +81,17 @@ def test_lock_and_versions_are_part_of_the_key(built, monkeypatch):
     assert current(built, "01-first", "smoke") is None
 
 
+def test_a_package_that_is_required_and_missing_is_listed_as_such(monkeypatch):
+    monkeypatch.setattr(
+        trace.importlib.metadata, "requires", lambda name: ["numpy", "no-such>=2", "z; extra == 'test'"]
+    )
+    assert trace.versions.__wrapped__() | {"python": "", "numpy": ""} == {
+        "python": "",
+        "numpy": "",
+        "no-such": "not installed",
+    }
+
+
 def test_every_file_of_the_book_that_a_chapter_reads_is_part_of_the_key(small):
     folder = small.root / "chapters"
     for name in ("noted.txt", "opened.txt", "late.txt"):
