@@ -12,7 +12,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import binomtest
 from torch import Tensor
 
 from gllm_lib.checks import InputError, InputTypeError, as_array, count, real
@@ -126,6 +125,8 @@ def accuracy_by_depth(
     told, wanted, depths = (_numpy(name, value) for name, value in
                             (("predictions", predictions), ("targets", targets), ("depth", depth)))  # fmt: skip
     level = real("level", level, above=0, below=1)
+    from scipy.stats import binomtest  # here, so that training is imported as fast as torch
+
     if told.ndim == wanted.ndim + 1 and told.size and told.dtype.kind in "iuf":
         if np.isnan(told).any():
             raise InputError("the logits hold NaN; go back to a checkpoint from before the model diverged")

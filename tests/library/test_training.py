@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
+from gllm_lib import training
 from gllm_lib.checks import FileError, InputError, InputTypeError
 from gllm_lib.corpora.tokens import open_tokens, write_tokens
 from gllm_lib.models.config import GPTConfig, Grading, gpt2_like, llama_like
@@ -60,6 +61,14 @@ def stop_at(step: int):
 
 def changed(recipe: Recipe = RECIPE, **changes: Any) -> Recipe:
     return Recipe(**{**vars(recipe), **changes})
+
+
+def test_training_is_imported_without_what_only_its_read_outs_need(root: Path) -> None:
+    script = "import sys, gllm_lib.training; print({'scipy', 'sklearn', 'transformers'} & set(sys.modules))"
+    told = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True)
+    assert told.stdout == "set()\n", told.stderr
+    assert all(callable(getattr(training, name)) for name in training.__all__)
+    assert training.train is train
 
 
 # windows
