@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
+from tokenizers import Tokenizer
 from torch import Tensor
 
 from gllm_lib.checks import FileError, GllmError, InputError, InputTypeError, exchange, write_bytes
@@ -23,7 +24,9 @@ from gllm_lib.models.gpt import GPT
 
 CONFIG = "gllm_config"  # the key of our config in a file's metadata
 MARK = "gllm_export"  # the key in the metadata of a file for transformers that tells it from a stranger's
-FILES = ("config.json", "model.safetensors")  # what a folder for transformers holds
+# what a folder for transformers holds, by its mark: a model, or a model and its tokenizer
+FILES = {"1": ["config.json", "model.safetensors"]}
+FILES["2"] = [*FILES["1"], "tokenizer.json", "tokenizer_config.json"]
 
 _GPT2 = {
     "attention_norm": "ln_1",
@@ -98,10 +101,11 @@ def load_model(path: str | os.PathLike[str]) -> GPT:
     return model
 
 
-def export_huggingface(model: GPT, path: str | os.PathLike[str]) -> Path:
+def export_huggingface(model: GPT, path: str | os.PathLike[str], *, tokenizer: Tokenizer | None = None) -> Path:
     """Write a plain `model` to the folder `path` for GPT2LMHeadModel or LlamaForCausalLM, whole or not at all.
 
-    Raises InputError with the reason if neither class holds the model, and FileError if `path` holds something else.
+    With a `tokenizer`, AutoTokenizer loads it from there too. Raises InputError with the reason if neither class holds
+    the model or the tokenizer has another vocabulary, and FileError if `path` holds something else.
     """
     weights, config = _weights(model), model.config
     family = _family(config)
@@ -115,10 +119,32 @@ def export_huggingface(model: GPT, path: str | os.PathLike[str]) -> Path:
         "bos_token_id": None,
         "eos_token_id": None,
     }
-    text = json.dumps(settings, indent=2, sort_keys=True) + "\n"
+    mark, texts = ("1", []) if tokenizer is None else ("2", _tokenizer_files(tokenizer, config))
     tensors = {name: weight.contiguous() for name, weight in renamed}
-    written = text.encode(), _saved(tensors, {"format": "pt", MARK: "1"})
-    return _write_folder(Path(path), dict(zip(FILES, written, strict=True)))
+    written = [_json(settings), _saved(tensors, {"format": "pt", MARK: mark}), *texts]
+    return _write_folder(Path(path), dict(zip(FILES[mark], written, strict=True)))
+
+
+def _json(settings: dict[str, object]) -> bytes:
+    return (json.dumps(settings, indent=2, sort_keys=True) + "\n").encode()
+
+
+def _tokenizer_files(tokenizer: Tokenizer, config: GPTConfig) -> list[bytes]:
+    """Return tokenizer.json and the settings by which `transformers` takes it as it stands."""
+    if not isinstance(tokenizer, Tokenizer):
+        raise InputTypeError(f"tokenizer is a {type(tokenizer).__name__}; give a tokenizers.Tokenizer")
+    size = tokenizer.get_vocab_size()
+    if size != config.vocabulary:
+        raise InputError(
+            f"the tokenizer has {size} pieces and the model a vocabulary of {config.vocabulary}; give the tokenizer of "
+            "the tokens that the model was trained on"
+        )
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": config.context,
+        "clean_up_tokenization_spaces": False,
+    }
+    return [tokenizer.to_str(pretty=True).encode(), _json(settings)]
 
 
 def _family(config: GPTConfig) -> str:
@@ -263,9 +289,11 @@ def _write_folder(path: Path, files: dict[str, bytes]) -> Path:
 
 def _replaceable(target: Path) -> bool:
     """Whether a folder is empty or an earlier export, by the mark in its weights, with nothing added."""
-    if not target.is_dir() or set(os.listdir(target)) != set(FILES):
-        return target.is_dir() and not os.listdir(target)
+    names = os.listdir(target) if target.is_dir() else [""]
+    if FILES["1"][1] not in names:
+        return not names
     try:
-        return MARK in _read(target / FILES[1])[0]
+        mark = _read(target / FILES["1"][1])[0].get(MARK, "")
     except FileError:
         return False
+    return set(names) == set(FILES.get(mark, ()))

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from safetensors.torch import load_file, save_file
 
 from gllm_lib.checks import FileError, InputError, InputTypeError
+from gllm_lib.corpora.tokens import train_bpe
 from gllm_lib.models import (
     GPT,
     Grading,
@@ -195,6 +196,48 @@ def test_transformers_generates_what_our_logits_say(kind, tmp_path, reload):
     found = other.generate(start, attention_mask=torch.ones_like(start), max_new_tokens=4, do_sample=False)
     for length in range(2, CONTEXT):
         assert found[0, length] == model(found[:, :length])[0, -1].argmax()
+
+
+@pytest.mark.huggingface
+@pytest.mark.parametrize("make", [gpt2_like, llama_like])
+def test_transformers_reads_the_tokenizer_from_the_folder(make, tmp_path, reload):
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    text = "def f(x):\n    return x  # naïve , it 's 12345 \t\n\n"
+    ours = train_bpe([text * 3], 280)
+    model = build(make(280, *SMALL[1:]))
+    export_huggingface(model, tmp_path / "out")
+    folder = export_huggingface(model, tmp_path / "out", tokenizer=ours)  # in the place of the one without
+    for kind in (AutoTokenizer, PreTrainedTokenizerFast):
+        theirs = kind.from_pretrained(folder)
+        for written in (text, " a  b\n", "1234 naïve don't"):
+            assert theirs(written)["input_ids"] == ours.encode(written).ids
+            assert theirs.decode(ours.encode(written).ids) == written
+        assert len(theirs) == 280
+        assert theirs.model_max_length == CONTEXT
+    assert reload(folder).config.vocab_size == 280
+
+
+def test_a_tokenizer_of_another_vocabulary_is_refused(tmp_path):
+    model = build(gpt2_like(257, *SMALL[1:]))
+    with pytest.raises(InputError, match="tokenizer has 256 pieces and the model a vocabulary of 257; give"):
+        export_huggingface(model, tmp_path / "out", tokenizer=train_bpe(["a"], 256))
+    with pytest.raises(InputTypeError, match=r"tokenizer is a str; give a tokenizers\.Tokenizer"):
+        export_huggingface(model, tmp_path / "out", tokenizer="gpt2")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_export_with_its_tokenizer_is_replaced_and_one_that_was_added_to_is_not(tmp_path):
+    model = build(gpt2_like(256, *SMALL[1:]))
+    folder = export_huggingface(model, tmp_path / "out", tokenizer=train_bpe(["a"], 256))
+    assert set(contents(folder)) == {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+    tokenizer = (folder / "tokenizer.json").read_bytes()
+    export_huggingface(model, folder)
+    assert set(contents(folder)) == {"config.json", "model.safetensors"}
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).write_bytes(tokenizer)
+    with pytest.raises(FileError, match="is no folder that export_huggingface wrote"):
+        export_huggingface(model, folder)
 
 
 def test_exporting_imports_no_transformers(root):
