@@ -11,6 +11,7 @@ from gllm_lib.book.project import BookError, Project, read_notebook
 from gllm_lib.book.run import Run, evidence_by_claim
 from gllm_lib.proofs import sources
 from gllm_lib.proofs.claims import Claim, Registry
+from gllm_lib.proofs.evidence import kind_and_scope
 from gllm_lib.proofs.sources import Treatment
 from gllm_lib.proofs.status import Status, statuses
 
@@ -98,14 +99,10 @@ def _summary(computed: Mapping[str, Status]) -> str:
 
 def _claim_row(claim: Claim, computed: Mapping[str, Status], evidence: Evidence) -> list[str]:
     records = evidence.get(claim.id, [])
-    kinds = ", ".join(dict.fromkeys(_kind(record) for record in records)) or "none"
+    kinds = ", ".join(dict.fromkeys(plain(kind_and_scope(record)) for record in records)) or "none"
     rejected = sum(record["mutants_rejected"] for record in records)
     told = f"{kinds}; {rejected} mutant{'s' * (rejected != 1)} rejected" if records else "none"
     return [f"@{claim.id} {claim.title}", str(computed[claim.id]), claim.source, told]
-
-
-def _kind(record: Mapping[str, Any]) -> str:
-    return f"{record['kind']} ({plain(record['scope'])})" if record["scope"] else str(record["kind"])
 
 
 def claims_by_source(project: Project, registry: Registry, evidence: Evidence) -> str:

@@ -234,11 +234,16 @@ def _validate_ingredients(claim: str, check: Check, mutants: Mutants, given: Map
         )
 
 
+def kind_and_scope(record: Mapping[str, Any]) -> str:
+    """Return "exact (d <= 6)" for a record; a scope that begins with a bracket gets no other."""
+    scope = record["scope"] or ""
+    return f"{record['kind']} {scope if scope.startswith('(') else f'({scope})'}" if scope else str(record["kind"])
+
+
 def as_line(record: Mapping[str, Any]) -> str:
     """Return the quiet line of a record: kind, cases, seconds, mutants rejected."""
-    scope = f" ({record['scope']})" if record["scope"] else ""
     return (
-        f"{record['kind']}{scope}: {record['cases']:,} {_plural(record['cases'], 'case')} in "
+        f"{kind_and_scope(record)}: {record['cases']:,} {_plural(record['cases'], 'case')} in "
         f"{record['seconds']:.1f} s, {record['mutants_rejected']} of {record['mutants']} "
         f"{_plural(record['mutants'], 'mutant')} rejected"
     )

@@ -5,7 +5,16 @@ import pytest
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from gllm_lib.proofs.evidence import EvidenceError, Refuted, Unknown, as_html, as_line, evidence, run_evidence
+from gllm_lib.proofs.evidence import (
+    EvidenceError,
+    Refuted,
+    Unknown,
+    as_html,
+    as_line,
+    evidence,
+    kind_and_scope,
+    run_evidence,
+)
 
 
 def run(check, kind="property", mutants=None, given=None, scope=None, cases=50):
@@ -230,3 +239,10 @@ def test_a_bare_assert_is_told_by_its_source(tmp_path):
     assert told.endswith("sum( [x, 0] ) <= bound")
     with pytest.raises(EvidenceError, match=r"fails: .*sum\( \[x, 0\] \) <= bound \| .*x=2"):
         run(names["check"], mutants={"near: none": {"bound": 0}}, given={"x": st.integers(2, 3)})
+
+
+@pytest.mark.parametrize(
+    ("scope", "shown"), [(None, "exact"), ("d <= 6", "exact (d <= 6)"), ("(a), (b)", "exact (a), (b)")]
+)
+def test_a_scope_stands_in_one_pair_of_brackets(scope, shown):
+    assert kind_and_scope({"kind": "exact", "scope": scope}) == shown
