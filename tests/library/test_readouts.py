@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ import pytest
 from gllm_lib import studies
 from gllm_lib.analysis import probes
 from gllm_lib.checks import InputError
+from gllm_lib.cli import main
 from gllm_lib.corpora.annotated import AnnotatedCorpus, Target
 from gllm_lib.grading import affinity, gain
 from gllm_lib.studies import readout_contrasts, readout_rules, readouts
@@ -162,6 +166,21 @@ def test_a_run_is_repeatable_resumes_and_its_gains_are_the_librarys(root):
     assert all(0.9 * noise < entry[3][-1] * readouts.UNIT < 1.3 * noise for entry in arms.values())
 
 
+def test_a_target_that_does_not_occur_in_a_sample_has_no_profile_there(tiny, tmp_path, monkeypatch):
+    corpus, vectors = tiny
+    rare = (vectors[:, 4] > np.quantile(vectors[:, 4], 0.998)).astype(float)  # 16 of 8,000 words
+    targets = {**corpus.targets, "depth": Target(rare, "syntax", "hierarchical", ())}
+    monkeypatch.setattr(readouts, "standard_library", lambda: replace(corpus, targets=targets))
+    np.save(tmp_path / "vectors.npy", vectors)
+    cell = {"id": "code", "width": 12, "targets": ["depth", "subtree"]}
+    settings = {"clip": 2.0, "sizes": [16, 2048], "labels": [256, 1024], "samples": 1}
+    given = {"code": {"treebanks": "", "vectors": str(tmp_path / "vectors.npy"), "sha256": "0"}}
+    arms = readouts.measure(readouts.Job("tiny", cell, 0, settings), given)["annotated"]["depth"]
+    for arm in readouts.SELF:
+        assert [errors[0] for errors in arms[arm][2:]] == [errors[0] for errors in arms["uniform"][2:]]
+        assert arms[arm][3][1] != arms["uniform"][3][1]
+
+
 def test_gains_and_grades_of_arms(root, tiny):
     corpus, vectors = tiny
     found = readouts.divided(corpus, vectors, 3)
@@ -298,3 +317,35 @@ def test_verdicts_follow_what_is_planted_and_can_fail():
     mixed = [planted(seed, rotation=0.7 + 0.1 * seed) for seed in range(4)]
     decided = readout_contrasts.decision(readout_contrasts.interval(readout_contrasts.structure(mixed)))
     assert decided == "not distinguishable"
+
+
+# -- the committed records
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    return studies.load(Path(__file__).parents[2], "readouts")
+
+
+def test_committed_records_hold_numbers_only(recorded):
+    cells = ("code", "gum", "ewt")
+    assert min(len(recorded.of(cell)) for cell in cells) >= 6  # the plan's minimum
+    for record in recorded.records:
+        values = dict(record.values)
+        assert len(values.pop("vectors_sha256")) == 64
+        assert {fact.pop("family") for fact in map(dict, values["targets"].values())} == {"hierarchical", "lexical"}
+        told = json.dumps({key: value for key, value in values.items() if key != "targets"})
+        assert set(re.findall(r'"(\w+)"', told)) <= {*values, *readout_contrasts.BASES, *record.values["targets"],
+                                                     *values["annotated"]["depth"], *values["words"]}  # fmt: skip
+        assert recorded.plan.record_path(record.cell, record.seed).stat().st_size < 70_000
+
+
+@pytest.mark.parametrize(("cell", "failed"), [("code", {"P5", "P11", "P13"}), ("gum", set()), ("ewt", set())])
+def test_registered_verdicts_on_the_committed_records(recorded, cell, failed):
+    found = readout_contrasts.verdicts(recorded.of(cell))
+    assert {each.prediction for each in found if not each.holds} == failed
+
+
+def test_the_command_knows_budgets(capsys):
+    assert main(["study", "status", "readouts", "--budget", "huge"]) == 1
+    assert "its budgets: default, smoke, full" in capsys.readouterr().err
