@@ -18,6 +18,7 @@ from gllm_lib.checks import InputError, InputTypeError
 from gllm_lib.proofs.evidence import Refuted, Unknown
 
 WITNESS_DIGITS = 60  # a witness is a difference above 10**-30 of which sympy vouches for sixty digits
+FIRST = 1.0  # seconds that z3 gets before it starts anew
 POOL = [sympy.Rational(p, q) for q in (1, 2, 3, 7, 11, 20) for p in range(-40, 41) if abs(p) < 10 or q > 1]
 
 
@@ -93,11 +94,15 @@ def smt(statement: Any, *, given: Sequence[Any] = (), seconds: float = 20.0) -> 
     for formula in (statement, *given):
         if not z3.is_bool(formula):
             raise InputTypeError(f"{formula!r} is {type(formula).__name__}, not a z3 formula; use variables of z3")
-    answer, _ = _asked(given, seconds)
-    if answer != z3.sat:
+    solver = _solver(given, seconds)
+    if (answer := solver.check()) != z3.sat:
         told = "contradict each other" if answer == z3.unsat else "may contradict each other: z3 finds no instance"
         raise Unknown(f"the hypotheses {told}, so the statement could hold for no reason")
-    answer, solver = _asked([*given, z3.Not(statement)], seconds)
+    solver.add(z3.Not(statement))
+    solver.set("timeout", int(1000 * min(seconds, FIRST)))
+    if (answer := solver.check()) == z3.unknown:  # a used solver works step by step, a new one has other tactics
+        solver = _solver([*given, z3.Not(statement)], seconds)
+        answer = solver.check()
     if answer == z3.unsat:
         return 1
     if answer == z3.sat:
@@ -107,12 +112,12 @@ def smt(statement: Any, *, given: Sequence[Any] = (), seconds: float = 20.0) -> 
     raise Unknown(f"z3 gives up after {seconds:g} s: {solver.reason_unknown()}")
 
 
-def _asked(formulas: Sequence[Any], seconds: float) -> tuple[Any, Any]:
-    """Return z3's answer to the formulas together, and its solver, a new one: a used one takes other tactics."""
+def _solver(formulas: Sequence[Any], seconds: float) -> Any:
+    """Return a z3 solver of the formulas together, with its time limit."""
     solver = z3.Solver()
     solver.set("timeout", int(1000 * seconds))
     solver.add(*formulas)
-    return solver.check(), solver
+    return solver
 
 
 def show(*chains: Sequence[sympy.Basic | str]) -> None:
