@@ -12,6 +12,7 @@ from gllm_lib.models.config import (
 )
 from gllm_lib.models.export import export_huggingface, load_model, save_model
 from gllm_lib.models.gpt import GPT
+from gllm_lib.models.tables import HashedTables, table_ids
 
 __all__ = [
     "GLLM_7B",
@@ -20,6 +21,7 @@ __all__ = [
     "CompileError",
     "GPTConfig",
     "Grading",
+    "HashedTables",
     "compile_grades",
     "export_huggingface",
     "gpt2_like",
@@ -27,4 +29,5 @@ __all__ = [
     "load_model",
     "parameter_count",
     "save_model",
+    "table_ids",
 ]

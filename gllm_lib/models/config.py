@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from gllm_lib.checks import InputError, InputTypeError, as_array, count, flag, real
+from gllm_lib.models.tables import HashedTables
 
 Norm = Literal["layer", "rms"]
 Position = Literal["learned", "sinusoidal", "rotary"]
@@ -151,6 +152,8 @@ class GPTConfig:
     - feed_forward: "gelu", "relu", "swiglu", "geglu" or "levels", one GeGLU per level (GLLM Sec. 4.5)
     - bias: of all linear maps but the head, and of layer norms; tied: the head uses the embeddings; head_bias: (V,)
     - rotary_base: of the wavelengths of "rotary"; epsilon: of the norms; grading: a Grading, or None for a plain model
+    - tables: HashedTables added to the token embeddings, whatever their grades, or None (OE Sec. 2.1)
+    - input_norm: divide what enters the first block by its root mean square (OE Sec. 2.1), without weights
     """
 
     vocabulary: int
@@ -168,6 +171,8 @@ class GPTConfig:
     rotary_base: float = 10000.0
     epsilon: float = 1e-5
     grading: Grading | None = None
+    tables: HashedTables | None = None
+    input_norm: bool = False
 
     def __post_init__(self) -> None:
         for name in ("vocabulary", "context", "width", "layers", "heads"):
@@ -175,7 +180,7 @@ class GPTConfig:
         for name, kind in (("norm", Norm), ("position", Position), ("feed_forward", FeedForwardKind)):
             if getattr(self, name) not in get_args(kind):
                 raise InputError(f"{name} is {getattr(self, name)!r}; choose from {', '.join(get_args(kind))}")
-        for name in ("bias", "tied", "head_bias"):
+        for name in ("bias", "tied", "head_bias", "input_norm"):
             flag(name, getattr(self, name))
         _set(self, "rotary_base", real("rotary_base", self.rotary_base, above=1.0))
         _set(self, "epsilon", real("epsilon", self.epsilon, above=0.0))
@@ -188,6 +193,10 @@ class GPTConfig:
         if self.grading is not None and not isinstance(self.grading, Grading):
             raise InputTypeError(f"grading is a {type(self.grading).__name__}; give a Grading, or None")
         self._check_grading(self.grading or Grading())
+        if self.tables is not None:
+            if not isinstance(self.tables, HashedTables):
+                raise InputTypeError(f"tables is a {type(self.tables).__name__}; give HashedTables(modulus), or None")
+            self.tables.columns(self.width, self.vocabulary)
         if self.feed_forward == "levels" and min(self.level_hidden) < 1:
             raise InputError(f"hidden {self.hidden_width} leaves a level of {self.level_widths} empty; raise hidden")
 
@@ -243,8 +252,9 @@ class GPTConfig:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> GPTConfig:
         """Return the configuration that `to_dict` wrote; raises InputError for a missing or an unknown field."""
-        if isinstance(values, Mapping) and isinstance(values.get("grading"), Mapping):
-            values = {**values, "grading": _build(Grading, values["grading"])}
+        for name, kind in (("grading", Grading), ("tables", HashedTables)):
+            if isinstance(values, Mapping) and isinstance(values.get(name), Mapping):
+                values = {**values, name: _build(kind, values[name])}
         return _build(cls, values)
 
 
@@ -300,5 +310,6 @@ def parameter_count(config: GPTConfig) -> dict[str, int]:
         "head": config.vocabulary * (width * (not config.tied) + config.head_bias),
         "grades": sum(grades[part] for part in set(grading.learned)),
         "projections": width**2 * grading.projection,
+        "tables": 0 if config.tables is None else sum(config.tables.rows) * config.tables.columns(width),
     }
     return parts | {"total": sum(parts.values())}

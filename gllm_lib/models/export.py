@@ -85,7 +85,7 @@ def load_model(path: str | os.PathLike[str]) -> GPT:
         raise FileError(
             f"{path} has a config that this version does not read: {error}; save the model again"
         ) from error
-    dtype = next((weight.dtype for weight in weights.values() if weight.is_floating_point()), torch.float32)
+    dtype = weights["embedding.weight"].dtype if "embedding.weight" in weights else torch.float32
     expected, found = _forms(shapes.to(dtype).state_dict()), _forms(weights)
     for name in sorted(expected | found):
         if expected.get(name) != found.get(name):
@@ -151,6 +151,9 @@ def _family(config: GPTConfig) -> str:
     """Return the class of `transformers` that holds a model of this config; raises InputError with the reason."""
     if config.grading is not None:
         raise InputError("the model is graded, which transformers does not know; export compile_grades(model)")
+    if config.tables is not None or config.input_norm:
+        what = "hashed tables" if config.tables is not None else "a norm of its input"
+        raise InputError(f"the model has {what}, which transformers does not know; keep it with save_model")
     if config.head_bias:
         raise InputError(
             "the head has a bias, which neither GPT2LMHeadModel nor LlamaForCausalLM holds; "

@@ -19,6 +19,7 @@ from gllm_lib.models.config import GPTConfig
 from gllm_lib.models.feed_forward import feed_forward
 from gllm_lib.models.grading import Grades, check_projection
 from gllm_lib.models.position import PositionTable
+from gllm_lib.models.tables import Tables
 
 DEVIATION = 0.02  # of the initial weights, as in GPT-2
 
@@ -57,7 +58,7 @@ class Head(nn.Module):
 
 
 class GPT(nn.Module):
-    """A decoder-only transformer; the same generator state gives the same weights, graded or not.
+    """A decoder-only transformer; one generator state gives the same weights, graded or not, with or without tables.
 
     Raises InputTypeError without a torch.Generator.
     """
@@ -80,6 +81,7 @@ class GPT(nn.Module):
             self.norm = _norm(config)
             self.head = Head(config)
             self.grading = None if config.grading is None else Grades(config)
+            self.tables = None if config.tables is None else Tables(config.tables, config.vocabulary, config.width)
         self.to_empty(device=device)
         self._fill(generator)
 
@@ -87,7 +89,7 @@ class GPT(nn.Module):
     def _fill(self, generator: torch.Generator) -> None:
         residual = DEVIATION / math.sqrt(2 * self.config.layers)
         for name, parameter in self.named_parameters():
-            if name.startswith("grading."):
+            if name.startswith(("grading.", "tables.")):
                 continue
             if "norm" in name:
                 parameter.fill_(float(name.endswith("weight")))
@@ -99,6 +101,8 @@ class GPT(nn.Module):
         self.position.fill()
         if self.grading is not None:
             self.grading.fill()
+        if self.tables is not None:
+            self.tables.fill()
 
     def forward(self, tokens_BT: Int[Tensor, "B T"], *, tilt: bool = True) -> Float[Tensor, "B T V"]:
         """Return the logits, with the output tilt of GLLM Eq. 18 unless `tilt` is False.
@@ -155,10 +159,12 @@ class GPT(nn.Module):
         metric = None if self.grading is None else self.grading.metric()
         if metric is not None:
             x_BTD = x_BTD * metric if metric.ndim == 1 else x_BTD @ metric
-        if self.config.position == "rotary":
-            return x_BTD
-        table = self.position.table[: tokens_BT.shape[1]]
-        return x_BTD + (table if self.grading is None else self.grading.place(table))
+        if self.tables is not None:
+            x_BTD = x_BTD + self.tables(tokens_BT)
+        if self.config.position != "rotary":
+            table = self.position.table[: tokens_BT.shape[1]]
+            x_BTD = x_BTD + (table if self.grading is None else self.grading.place(table))
+        return F.rms_norm(x_BTD, x_BTD.shape[-1:], eps=self.config.epsilon) if self.config.input_norm else x_BTD
 
     def _inputs(self, length: int) -> list[tuple[Tensor | None, Rotation | None, Tensor | None]]:
         """Return, for each block, the scale of its qkv rows (3 D,), the rotation and the level projections."""
