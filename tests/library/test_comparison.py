@@ -1,0 +1,250 @@
+"""What two records permit one to say: every unfair comparison that the source warns of is refused, with the reason."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from dataclasses import asdict, replace
+from fractions import Fraction
+from pathlib import Path
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gllm_lib.checks import InputError, InputTypeError
+from gllm_lib.comparison import (
+    ARMS,
+    UNSTATED,
+    Architecture,
+    Capability,
+    Evaluation,
+    Missing,
+    ModelInstance,
+    Optimizer,
+    Quantity,
+    Recipe,
+    Systems,
+    TransferRow,
+    compare,
+    decode,
+    encode,
+    from_study,
+    scalar_cost,
+    schema,
+)
+from gllm_lib.comparison.records import MATCHED, NAMES, NEVER
+
+ROOT = Path(__file__).resolve().parents[2]
+RECORDS = sorted(ROOT.glob("results/*/records/*-s0.json"))
+GAP = Missing("unmeasured", "nobody ran it")
+WEIGHTS = {"time": Quantity(1, "s"), "memory": Quantity(Fraction(1, 2), "byte")}
+A = ModelInstance(
+    "A",
+    Architecture("commit 1", "tokens", "logits", "none", "4 attention", 1000),
+    Optimizer("AdamW", "cosine"),
+    Systems("one CPU", "torch 2", "float32", "eager", "none", 8, 3, "mean"),
+    Recipe("corpus", "1000 steps", "none", 1, "held out", 4, "best", "1000 steps", "4 runs", "learning rates", 100),
+    Evaluation("retrieval", "uniform", 64, "accuracy", 0, "v1", "one answer"),
+    Capability(1, 1, 1, 1, 1),
+    {"time": Quantity(2, "s"), "memory": Quantity(10, "byte")},
+    (0.5, 0.75),
+)
+B = replace(A, name="B", architecture=replace(A.architecture, identity="commit 2", layers="4 recurrent"))
+EFFECT = "effect of the architecture"
+
+
+def changed(record, name, value):
+    """Return the record with one field, given by its dotted name, changed."""
+    section, _, key = name.partition(".")
+    return replace(record, **{section: replace(getattr(record, section), **{key: value}) if key else value})
+
+
+def test_a_matched_pair_is_granted_what_it_shows_and_no_more():
+    found = compare(A, replace(B, scores=(0.75, 1.0)), WEIGHTS, 0.5)
+    verdicts = {claim: finding.verdict for claim, finding in found.items()}
+    for claim in ("score difference", *ARMS, "measured costs", "cost ratio at the target", EFFECT):
+        assert verdicts.pop(claim) == "granted", found[claim]
+    assert set(verdicts.values()) == {"refused"}
+    assert set(NEVER) < set(verdicts)
+    for claim in NEVER:
+        assert found[claim].says
+
+
+@pytest.mark.parametrize(
+    ("claim", "name", "value"),
+    [
+        (EFFECT, "systems.precision", "bfloat16"),  # an approximation is a systems intervention (l. 79)
+        (EFFECT, "systems.kernels", "fused"),
+        (EFFECT, "recipe.data", "another corpus"),  # no causal effect where data differ (l. 83)
+        (EFFECT, "recipe.trials", 40),
+        (EFFECT, "optimizer.rule", "Muon"),
+        (EFFECT, "recipe.passes", 2),  # equal parameters, other computation (l. 41)
+        ("common recipe", "recipe.budget", "2000 steps"),
+        ("common recipe", "optimizer.schedule", "constant"),
+        ("common recipe", "recipe.post_training", "preferences"),
+        ("equal tuning", "recipe.trials", 40),
+        ("equal tuning", "recipe.tuning_data", "the test set"),
+        ("equal tuning", "recipe.selection", "last"),
+        ("equal tuning", "recipe.stopping", "early"),
+        ("equal tuning", "recipe.tuning_cost", "40 runs"),
+        ("restricted envelope", "recipe.cap", 200),
+        ("score difference", "evaluation.task", "copying"),
+        ("score difference", "evaluation.prompts", "hard ones"),
+        ("score difference", "evaluation.scoring", "perplexity"),
+        ("score difference", "evaluation.context", 128),
+        ("score difference", "evaluation.evaluator", "v2"),
+        ("score difference", "architecture.decoder", "linear probe"),  # a latent predictor (l. 103)
+        ("measured costs", "systems.hardware", "one GPU"),  # equal wall time hides hardware (l. 97)
+        ("measured costs", "systems.batch", 1),
+        ("cost ratio at the target", "evaluation.prompts", "hard ones"),
+    ],
+)
+def test_an_unfair_comparison_is_refused_with_the_field(claim, name, value):
+    finding = compare(A, changed(B, name, value), WEIGHTS, 0.5)[claim]
+    assert (finding.verdict, finding.fields) == ("refused", (name,))
+    assert name in finding.says
+    gap = compare(A, changed(B, name, GAP), WEIGHTS, 0.5)[claim]
+    assert (gap.verdict, gap.fields) == ("unknown", (name,))
+    assert GAP.reason in gap.says
+
+
+@pytest.mark.parametrize(
+    ("claim", "other", "says"),
+    [
+        (EFFECT, A, "nothing that could have this effect differs"),
+        ("effect of the systems", B, "differ in architecture"),
+        (EFFECT, replace(B, scores=GAP), "scores"),
+        ("restricted envelope", changed(B, "recipe.allowed", GAP), "allowed"),
+        ("cost ratio at the target", replace(B, scores=(0.1, 0.2)), "B does not reach"),
+        ("cost ratio at the target", replace(B, costs={"time": Quantity(2, "s"), "memory": GAP}), "memory"),
+        ("cost ratio at the target", replace(B, costs={n: Quantity(0, q.unit) for n, q in A.costs.items()}), "0"),
+        ("measured costs", changed(changed(B, "systems.repetitions", 3), "systems.aggregation", "fastest"), "differ"),
+        ("capability order", B, "neither dominates"),
+        ("capability order", changed(B, "capability.state", GAP), "nobody ran it"),
+    ],
+)
+def test_a_claim_that_needs_more_than_equal_fields(claim, other, says):
+    finding = compare(A, other, WEIGHTS, 0.5)[claim]
+    assert finding.verdict in ("refused", "unknown")
+    assert says in finding.says
+
+
+def test_a_single_fastest_run_defines_no_cost():
+    for name, value in (("systems.repetitions", 1), ("systems.aggregation", "fastest")):
+        finding = compare(changed(A, name, value), changed(B, name, value))["measured costs"]
+        assert finding.verdict == "refused"
+        assert name in finding.fields
+
+
+def test_dominance_is_declared_by_name():
+    assert compare(A, changed(B, "capability.state", 2))["capability order"].says == "B dominates"
+    finding = compare(A, changed(changed(B, "capability.state", 2), "capability.portability", 0))["capability order"]
+    assert finding.verdict == "refused"
+
+
+def test_costs_at_a_target_need_weights_and_a_target():
+    assert compare(A, B)["cost ratio at the target"].verdict == "unknown"
+    assert compare(A, B, WEIGHTS)["cost ratio at the target"].verdict == "unknown"
+    assert "1 : 1" in compare(A, B, WEIGHTS, 0.5)["cost ratio at the target"].says
+
+
+@given(st.lists(st.sampled_from([*NAMES, "scores"]), max_size=4), st.lists(st.sampled_from(NAMES), max_size=2))
+def test_erasing_a_field_grants_nothing_and_order_does_not_matter(erased, moved):
+    a, b = A, B
+    for name in moved:
+        b = changed(b, name, 7)
+    before, mirrored = compare(a, b), compare(b, a)
+    assert {k: f.verdict for k, f in before.items()} == {k: f.verdict for k, f in mirrored.items()}
+    for name in erased:
+        b = changed(b, name, GAP)
+    after = compare(a, b)
+    assert all(before[claim].verdict == "granted" for claim in after if after[claim].verdict == "granted")
+    assert all(set(erased) & set(MATCHED[claim]) == set() for claim in MATCHED if after[claim].verdict == "granted")
+
+
+@settings(max_examples=25)
+@given(st.lists(st.sampled_from([*NAMES, "scores"]), max_size=9))
+def test_records_survive_json_and_meet_their_schema(erased):
+    record = A
+    for name in erased:
+        record = changed(record, name, UNSTATED if len(name) % 2 else GAP)
+    data = json.loads(json.dumps(encode(record)))
+    jsonschema.validate(data, schema())
+    assert (
+        decode({k: v for k, v in data.items() if v != asdict(UNSTATED)})
+        == decode(data)
+        == record
+        == pickle.loads(pickle.dumps(record))
+    )
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        "A",
+        {"name": 1},
+        {"name": "A", "score": [1]},
+        {"name": "A", "recipe": {"dat": "x"}},
+        {"name": "A", "recipe": "x"},
+        {"name": "A", "recipe": {"data": {"kind": "lost", "reason": "x"}}},
+        {"name": "A", "costs": {"time": {"value": -1, "unit": "s"}}},
+        {"name": "A", "costs": {"time": {"value": 1}}},
+    ],
+)
+def test_a_malformed_record_is_refused_by_reader_and_schema(data):
+    with pytest.raises((InputError, InputTypeError)):
+        decode(data)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(data, schema())
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: f"{path.parts[-3]}-{path.stem}")
+def test_the_records_of_our_studies_load(path):
+    instance = from_study(json.loads(path.read_text(encoding="utf-8")))
+    data = json.loads(json.dumps(encode(instance)))
+    jsonschema.validate(data, schema())
+    assert decode(data) == instance
+    assert compare(instance, instance)[EFFECT].verdict == "unknown"  # precision, batch, ... are not in our records
+    assert instance.costs["wall time"].unit == "min"
+
+
+def test_a_study_record_without_its_fields_is_refused():
+    with pytest.raises(InputError, match="lacks cell"):
+        from_study({"study": "readouts"})
+
+
+def test_scalar_costs():
+    assert scalar_cost(A.costs, WEIGHTS) == 7
+    assert scalar_cost({"time": Quantity(1, "s"), "memory": GAP}, {**WEIGHTS, "memory": Quantity(0, "byte")}) == 1
+    assert scalar_cost({"time": GAP, "memory": Quantity(1, "byte")}, WEIGHTS) == Missing(
+        "unmeasured", f"time: {GAP.reason}"
+    )
+    assert isinstance(scalar_cost({"time": Quantity(1, "s")}, WEIGHTS), Missing)
+    with pytest.raises(InputError, match="no weight for memory"):
+        scalar_cost(A.costs, {"time": Quantity(1, "s")})
+    with pytest.raises(InputError, match="convert"):
+        scalar_cost(A.costs, {**WEIGHTS, "time": Quantity(1, "min")})
+
+
+def test_a_row_of_the_transfer_matrix_is_complete_with_every_arm_only():
+    row = TransferRow("probe", "difference", "recipe", {"cost": "FLOPs"}, "this task", dict.fromkeys(ARMS, (0, 1)))
+    assert row.status == "complete"
+    for arm in ARMS:
+        assert replace(row, cells={k: v for k, v in row.cells.items() if k != arm}).status == "open"
+        assert replace(row, cells={**row.cells, arm: GAP}).status == "open"
+        broken = {**dict.fromkeys(ARMS, GAP), arm: Missing("incompatible", "another interface")}
+        assert replace(row, cells=broken).status == "incompatible"
+
+
+def test_values_of_another_kind_are_refused():
+    for value in ([1], None, float("nan"), True):
+        with pytest.raises((InputError, InputTypeError)):
+            Recipe(data=value)
+    for scores in ((), (float("inf"),), ("x",)):
+        with pytest.raises((InputError, InputTypeError)):
+            replace(A, scores=scores)
+    with pytest.raises(InputError):
+        Quantity(-1, "s")
