@@ -98,6 +98,7 @@ def polar(
     norm = torch.linalg.vector_norm(batch, dim=(-2, -1), keepdim=True, dtype=wide)
     finite("batch", norm)
     x = (batch / (safety * norm).clamp(min=epsilon)).to(dtype).reshape(-1, *batch.shape[-2:])
+    x = x[0] if len(x) == 1 else x  # two matrices are multiplied faster than two stacks of one
     x = x.mT if (tall := x.shape[-2] > x.shape[-1]) else x
     for first, *others in steps:
         x = _step(x, first, others)
@@ -108,13 +109,13 @@ def _step(x: Tensor, first: float, others: list[float]) -> Tensor:
     """Return first x + (c_1 A + c_2 A^2 + ...) x with A = x x^T, in one product fewer than there are coefficients."""
     if not others:
         return first * x
-    gram = x @ x.mT
+    gram, add = x @ x.mT, torch.addmm if x.ndim == 2 else torch.baddbmm
     if len(others) == 1:
-        return torch.baddbmm(x, gram, x, beta=first, alpha=others[0])
-    inner = torch.baddbmm(gram, gram, gram, beta=others[-2], alpha=others[-1])
+        return add(x, gram, x, beta=first, alpha=others[0])
+    inner = add(gram, gram, gram, beta=others[-2], alpha=others[-1])
     for coefficient in reversed(others[:-2]):
-        inner = torch.baddbmm(gram, gram, inner, beta=coefficient)
-    return torch.baddbmm(x, inner, x, beta=first)
+        inner = add(gram, gram, inner, beta=coefficient)
+    return add(x, inner, x, beta=first)
 
 
 def matrices(name: str, value: Any) -> Tensor:
