@@ -184,9 +184,7 @@ def curves(
 ) -> dict[str, list[Any]]:  # fmt: skip
     """Return per arm [gain, gauge, ball errors (N,), tuned errors (N,)] of one target in one basis, sample means."""
     tune, score = (turned(sample.select([number]), basis.vectors) for sample in (samples.tune, samples.score))
-    whole = probes.pooled([division.of("half_a", "half_b"), division.of("held_out")])
-    truth = basis.vectors.T @ fitted(division, whole, [division.outputs.columns[names[number]][0]])[:, 0]
-    alpha, tau = probes.target_profile(truth), probes.data_profile(whole, basis.vectors, True)
+    truth, alpha, tau = limits(division, basis, names[number])
     clip = settings["clip"]
     grades = arm_grades(division, samples, basis, names, number, alpha, tau, clip, seed)
     plain_g = np.ones(len(truth))
@@ -213,6 +211,13 @@ def curves(
         gain = None if g is None else rounded(signed_gain(g, alpha, tau))
         report[arm] = [gain, gauge, *np.rint(errors[row] / UNIT).astype(int).tolist()]
     return report
+
+
+def limits(division: Division, basis: LevelBasis, name: str) -> tuple[Array, Array, Array]:
+    """Return what errors tend to, each (d,): weights w* of the words to learn from and to score, and both profiles."""
+    whole = probes.pooled([division.of("half_a", "half_b"), division.of("held_out")])
+    truth = basis.vectors.T @ fitted(division, whole, [division.outputs.columns[name][0]])[:, 0]
+    return truth, probes.target_profile(truth), probes.data_profile(whole, basis.vectors, True)
 
 
 def fitted(division: Division, sample: Moments, columns: list[int]) -> Array:

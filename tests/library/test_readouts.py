@@ -17,7 +17,7 @@ from gllm_lib.checks import InputError
 from gllm_lib.cli import main
 from gllm_lib.corpora.annotated import AnnotatedCorpus, Target
 from gllm_lib.grading import affinity, gain
-from gllm_lib.studies import readout_contrasts, readout_rules, readouts
+from gllm_lib.studies import readout_contrasts, readout_prefix, readout_rules, readouts
 from gllm_lib.studies.plan import Plan
 
 LEVELS = ("shape", "syntax", "scope", "position")
@@ -179,6 +179,50 @@ def test_a_target_that_does_not_occur_in_a_sample_has_no_profile_there(tiny, tmp
     for arm in readouts.SELF:
         assert [errors[0] for errors in arms[arm][2:]] == [errors[0] for errors in arms["uniform"][2:]]
         assert arms[arm][3][1] != arms["uniform"][3][1]
+
+
+def test_a_prefix_made_again_is_the_record_and_a_changed_record_is_told(root):
+    run(root)
+    study = studies.load(root, "tiny")
+    found = readout_prefix.rerun(study, 1, ["depth", "freq"], [64, 128, 256])
+    assert found.difference == (0.0, 0)
+    assert found.sizes == [64, 128, 256]
+    recorded = study.of("code")[1].values["annotated"]
+    assert found.entries["freq"]["oracle"][3] == recorded["freq"]["oracle"][3][:3]
+    for arm, g in found.grades["depth"].items():
+        assert found.entries["depth"][arm][0] >= np.exp(-2 * found.inner["depth"][arm]) - 1e-4  # log gain >= -2 inner
+        assert len(g) == len(found.level["depth"]) == 12
+    recorded["depth"]["oracle"][2][1] += 7
+    recorded["depth"]["oracle"][0] *= 1.25
+    again = readout_prefix.rerun(study, 1, ["depth"], [64, 128])
+    assert again.difference == (pytest.approx(0.2), 7)
+
+
+def test_a_prefix_on_other_library_bytes_compares_nothing(root, tiny, monkeypatch):
+    run(root)
+    other = replace(tiny[0])
+    object.__setattr__(other, "matches_record", False)
+    object.__setattr__(other, "notes", ("Other bytes.",))
+    monkeypatch.setattr(readouts, "standard_library", lambda: other)
+    found = readout_prefix.rerun(studies.load(root, "tiny"), 0, ["depth"], [64])
+    assert found.difference is None
+    assert found.notes == "Other bytes."
+    assert set(found.entries["depth"]) == set(studies.load(root, "tiny").of("code")[0].values["annotated"]["depth"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((0, ["depth"], [128]), "do not begin the plan's"),
+        ((0, ["depth"], []), "do not begin the plan's"),
+        ((0, ["nothing"], [64]), "the cell has targets depth, subtree, freq, wlen"),
+        ((5, ["depth"], [64]), r"records of seeds \[0, 1\]"),
+    ],
+)
+def test_a_prefix_that_is_none_is_refused(root, options, message):
+    run(root)
+    with pytest.raises(InputError, match=message):
+        readout_prefix.rerun(studies.load(root, "tiny"), *options)
 
 
 def test_gains_and_grades_of_arms(root, tiny):
