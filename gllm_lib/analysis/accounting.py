@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from gllm_lib.checks import InputError, InputTypeError, count
 
 MIB = 2**20  # bytes
-POLAR_STEPS = 5
 LOOKUP, WRITE, EQUILIBRATE, SCALE = 8, 5, 16, 4  # operations per channel or entry, as source OE charges them
 ADAMW = 14  # per entry: decay 1, first moment 3, second 4, its correction and root 3, quotient and step 3
 
@@ -24,13 +24,11 @@ ADAMW = 14  # per entry: decay 1, first moment 3, second 4, its correction and r
 class Trainer:
     """A model of the trainer family that source OE starts from, and its batch (OE Secs. 2.2, 3).
 
-    Tied to nothing: token table and head (V, D) each, a value table (V, D) on every second block, the last included,
-    with a gate of `gate_channels` inputs per head, 12 D^2 weights a block without biases, two scalars a block.
-    Raises InputError or InputTypeError.
+    Token table and head (V, D), untied; 12 D^2 weights and two scalars a block; on every second block and the last a
+    value table (V, D) with a gate of `gate_channels` inputs a head. Raises InputError or InputTypeError.
 
-    - depth: L; width: D; vocabulary: V; context: T
+    - depth: L; width: D; vocabulary: V; context: T; tokens: B
     - pattern: a letter per block, repeated: S looks back T/2 positions, L looks back T; the last block is always L
-    - tokens: B
     """
 
     depth: int
@@ -120,6 +118,19 @@ class Tables:
         return sum(self.rows) * self.columns
 
 
+def agreement(printed: str, exact: Fraction | int) -> str:
+    """Return how a printed number and an exact one agree, by the last printed digit.
+
+    "agrees" if it is off by at most half a unit of that digit, "within rounding" if by at most one, as a sum of rounded
+    parts may be, else "does not reproduce". Raises InputError unless `printed` is digits with at most one point.
+    """
+    whole, _, digits = str(printed).partition(".")
+    if not (isinstance(printed, str) and (whole + digits).isdecimal()):
+        raise InputError(f"printed is {printed!r:.40}; give the digits as a string, such as '0.0417'")
+    off = 10 ** len(digits) * abs(Fraction(printed) - Fraction(exact))
+    return "agrees" if 2 * off <= 1 else "within rounding" if off <= 1 else "does not reproduce"
+
+
 def trainer_parameters(trainer: Trainer) -> dict[str, int]:
     """Return the parameters of the trainer's model by kind, and their total (OE Sec. 3).
 
@@ -179,7 +190,7 @@ def whitening_flops(rows: int, width: int) -> int:
     return 4 * rows * width**2 + 14 * rows * width + 3 * width**2 + 3 * width
 
 
-def polar_flops(rows: int, columns: int, steps: int = POLAR_STEPS) -> int:
+def polar_flops(rows: int, columns: int, steps: int = 5) -> int:
     """Return the operations of the matrix products in polar steps on the smaller side of a matrix.
 
     With s the smaller and l the larger side each step is X X^T, its square, and a product with X: 4 s^2 l + 2 s^3.
@@ -224,6 +235,6 @@ def table_bytes(tables: Tables, *, weight: int = 2, gradient: int = 2, moments: 
 
 
 def widening_bytes(trainer: Trainer) -> int:
-    """Return the bytes of keeping token and value tables in four bytes instead of two, in weight, gradient, moments."""
+    """Return what it takes to keep token and value tables, their gradients and moments in FP32 instead of BF16."""
     parts = trainer_parameters(trainer)
     return 8 * (parts["wte"] + parts["value_embeds"])

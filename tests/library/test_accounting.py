@@ -1,6 +1,7 @@
 """Closed forms of what a run costs, against tensors that are counted, products that are run, and sums by hand."""
 
 from dataclasses import FrozenInstanceError, replace
+from fractions import Fraction
 from itertools import product
 
 import numpy as np
@@ -141,6 +142,19 @@ def test_costs_of_the_source():
         assert extra["polar steps"] == 300 * trainer.width**3 * depth  # 60 D^3 a block and step, five steps
         assert accounting.widening_bytes(trainer) == {6: 96, 8: 160}[depth] * MIB
         assert accounting.extra_flops(trainer)["lookup"] == accounting.extra_flops(trainer)["write"] == 0
+
+
+@given(st.integers(0, 10**6), st.integers(0, 6), st.fractions(-2, 2))
+def test_agreement_counts_units_of_the_last_digit(number, digits, off):
+    shown = f"{number / 10**digits:.{digits}f}"
+    told = accounting.agreement(shown, Fraction(number) / 10**digits + off / 10**digits)
+    assert told == ("agrees" if abs(off) <= 0.5 else "within rounding" if abs(off) <= 1 else "does not reproduce")
+
+
+@pytest.mark.parametrize("printed", ["", "1.2.3", "x", "-1", "1e3", 1.5, None])
+def test_agreement_takes_digits_only(printed):
+    with pytest.raises(InputError, match="give the digits as a string"):
+        accounting.agreement(printed, 1)
 
 
 def test_state_of_adamw_is_what_torch_keeps():
