@@ -27,8 +27,9 @@ FOLDERS = {".ci", ".github", "chapters", "figures", "gllm_lib", "results", "test
 WANTED_FOLDERS = FOLDERS - {"figures", "results"}  # git keeps no empty folder
 MODULES = sorted((ROOT / "gllm_lib").rglob("*.py"))
 MODULE_LINES, MODULE_LIMIT, FUNCTION_LINES = 350, 450, 60
-MACHINERY = {"book", "cli.py", "proofs", "studies"}  # what makes the book and runs its studies
-LINES = {"machinery": 7_500, "mathematics": 9_000}  # the latter is all that chapters call and readers import
+MACHINERY = {"book", "cli.py", "proofs"}  # what makes the book
+# One room per subject of the book, a few modules per study: what readers import is the first number.
+LINES = {"mathematics": 10_500, "studies": 3_500, "machinery": 5_000}
 MACHINE_PATH = re.compile(r"(?<![\w.:/])/(?:root|tmp|work|home/[a-z]+|Users/[A-Za-z]+)/")
 EXAMPLES = {"tests/book/test_lint.py"}  # gives the linter such a path to find
 UNFINISHED = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
@@ -145,7 +146,8 @@ def test_modules_and_the_library_stay_small():
     lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in MODULES}
     sums = dict.fromkeys(LINES, 0)
     for name, n in lengths.items():
-        sums["machinery" if Path(name).parts[1] in MACHINERY else "mathematics"] += n
+        room = Path(name).parts[1]
+        sums[room if room == "studies" else "machinery" if room in MACHINERY else "mathematics"] += n
     assert {part: n for part, n in sums.items() if n >= LINES[part]} == {}
     assert {name: n for name, n in lengths.items() if n > MODULE_LIMIT} == {}
     grown = {name: n for name, n in lengths.items() if n > MODULE_LINES}

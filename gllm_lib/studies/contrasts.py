@@ -63,12 +63,6 @@ def excess(record: Record, name: str) -> float:
     return float(found.get("level_cross", np.nan)) - float(found["level_isotropic"][0])
 
 
-def short_excess(record: Record, name: str) -> float:
-    """The same with few directions per level and a residual block as one more level."""
-    found = record.values["short"][name]
-    return float(found["level_cross"]) - float(found["level_isotropic"])
-
-
 def coordinate_excess(record: Record, name: str) -> float:
     """Plug-in affinity at width d in the registered basis minus its isotropic null; no registered contrast."""
     found = record.values["primary"][name]
