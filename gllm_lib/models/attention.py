@@ -20,9 +20,16 @@ Rotation = tuple[Tensor, Tensor]
 class Attention(nn.Module):
     """Multi-head causal attention; rows of `qkv` are queries, keys, values, each head by head, (3 D, D)."""
 
-    def __init__(self, config: GPTConfig) -> None:
+    query_log: nn.Parameter | None
+
+    def __init__(self, config: GPTConfig, layer: int) -> None:
         super().__init__()
         self.heads, self.head_width = config.heads, config.head_width
+        self.norm_epsilon = config.epsilon if config.qk_norm else None
+        layers, planes = config.query_mask or (0, 0)
+        self.held = config.head_width // 2 if layer < layers else planes
+        size = (config.heads, config.head_width // 2)
+        self.register_parameter("query_log", nn.Parameter(torch.empty(size)) if config.query_scale else None)
         self.qkv = nn.Linear(config.width, 3 * config.width, bias=config.bias)
         self.out = nn.Linear(config.width, config.width, bias=config.bias)
 
@@ -37,13 +44,26 @@ class Attention(nn.Module):
     def projected(
         self, x_BTD: Float[Tensor, "B T D"], scale: Tensor | None, rotation: Rotation | None
     ) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B H T K"], Float[Tensor, "B H T K"]]:
-        """Return graded, rotated queries, keys and values."""
+        """Return queries and keys, graded, rotated, normed and scaled where the config says so, and graded values."""
         weight, bias = folded(self.qkv.weight, self.qkv.bias, scale)
         parts = F.linear(x_BTD, weight, bias).view(*x_BTD.shape[:2], 3, self.heads, self.head_width).unbind(2)
         query, key, value = (part.transpose(1, 2) for part in parts)
         if rotation is not None:
             query, key = rotate(query, rotation), rotate(key, rotation)
-        return query, key, value
+        if self.norm_epsilon is not None:
+            query, key = (F.rms_norm(each, each.shape[-1:], eps=self.norm_epsilon) for each in (query, key))
+        scale = self.query_scale()
+        return query if scale is None else query * scale[:, None], key, value
+
+    def query_scale(self) -> Float[Tensor, "H K"] | None:
+        """Return exp(query_log) on both coordinates (c, c + K/2) of each plane c, 1 where held; None if all are.
+
+        A scale of a plane commutes with its rotation, so logits still see distances only; OE prints the coordinates
+        2c and 2c + 1, a plane of interleaved rotary tables and of none here.
+        """
+        if self.query_log is None or self.held == self.query_log.shape[1]:
+            return None
+        return F.pad(self.query_log[:, self.held :], (self.held, 0)).exp().repeat(1, 2)
 
     def weights(
         self, x_BTD: Float[Tensor, "B T D"], scale: Tensor | None, rotation: Rotation | None

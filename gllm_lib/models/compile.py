@@ -2,7 +2,8 @@
 
 What the forward pass multiplies into weights on every call is multiplied into them once, by the same products:
 what is elementwise there is the same bits here, for all grades. A product with level projections, and the sum of the
-levels' feed-forward units, are taken in another order here, and agree to rounding.
+levels' feed-forward units, are taken in another order here, and agree to rounding. Query scales stay: they commute with
+the rotation, but the norm before them takes away what weights before it would carry.
 """
 
 from __future__ import annotations

@@ -154,6 +154,9 @@ class GPTConfig:
     - rotary_base: of the wavelengths of "rotary"; epsilon: of the norms; grading: a Grading, or None for a plain model
     - tables: HashedTables added to the token embeddings, whatever their grades, or None (OE Sec. 2.1)
     - input_norm: divide what enters the first block by its root mean square (OE Sec. 2.1), without weights
+    - qk_norm: divide queries and keys by their root mean square, after the rotation
+    - query_scale: then multiply queries by exp of a trained number per head and plane, 0 at first; needs "rotary"
+    - query_mask: (layers, planes): the first layers, and everywhere the fastest planes, whose scale is held at 1
     """
 
     vocabulary: int
@@ -173,6 +176,9 @@ class GPTConfig:
     grading: Grading | None = None
     tables: HashedTables | None = None
     input_norm: bool = False
+    qk_norm: bool = False
+    query_scale: bool = False
+    query_mask: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         for name in ("vocabulary", "context", "width", "layers", "heads"):
@@ -180,7 +186,7 @@ class GPTConfig:
         for name, kind in (("norm", Norm), ("position", Position), ("feed_forward", FeedForwardKind)):
             if getattr(self, name) not in get_args(kind):
                 raise InputError(f"{name} is {getattr(self, name)!r}; choose from {', '.join(get_args(kind))}")
-        for name in ("bias", "tied", "head_bias", "input_norm"):
+        for name in ("bias", "tied", "head_bias", "input_norm", "qk_norm", "query_scale"):
             flag(name, getattr(self, name))
         _set(self, "rotary_base", real("rotary_base", self.rotary_base, above=1.0))
         _set(self, "epsilon", real("epsilon", self.epsilon, above=0.0))
@@ -197,8 +203,21 @@ class GPTConfig:
             if not isinstance(self.tables, HashedTables):
                 raise InputTypeError(f"tables is a {type(self.tables).__name__}; give HashedTables(modulus), or None")
             self.tables.columns(self.width, self.vocabulary)
+        self._check_query()
         if self.feed_forward == "levels" and min(self.level_hidden) < 1:
             raise InputError(f"hidden {self.hidden_width} leaves a level of {self.level_widths} empty; raise hidden")
+
+    def _check_query(self) -> None:
+        if self.query_scale and not (self.qk_norm and self.position == "rotary"):
+            raise InputError("query_scale acts on rotary planes after the norm; set qk_norm=True, position='rotary'")
+        if self.query_mask is not None:
+            if not self.query_scale:
+                raise InputError("query_mask holds some query scales and there are none; set query_scale=True")
+            if not isinstance(self.query_mask, tuple | list) or len(self.query_mask) != 2:
+                raise InputTypeError(f"query_mask is {self.query_mask!r:.40}; give (layers, planes), such as (1, 2)")
+            most = {"layers": self.layers, "planes": self.head_width // 2}
+            pairs = zip(most.items(), self.query_mask, strict=True)
+            _set(self, "query_mask", tuple(count(f"query_mask {name}", n, 0, top) for (name, top), n in pairs))
 
     def _check_grading(self, grading: Grading) -> None:
         if grading.levels and sum(grading.levels) != self.width:
@@ -246,8 +265,9 @@ class GPTConfig:
         return replace(self, grading=None, feed_forward=kind)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the configuration as plain values that JSON can hold."""
-        return asdict(self)
+        """Return the configuration as plain values that JSON can hold, without newer options that are off."""
+        newer = ("tables", "input_norm", "qk_norm", "query_scale", "query_mask")  # files from before them stay as good
+        return {name: value for name, value in asdict(self).items() if value or name not in newer}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> GPTConfig:
@@ -305,6 +325,7 @@ def parameter_count(config: GPTConfig) -> dict[str, int]:
         "embedding": config.vocabulary * width,
         "position": config.context * width * (config.position == "learned"),
         "attention": config.layers * 4 * (width**2 + bias * width),
+        "query_scale": config.layers * width // 2 * config.query_scale,
         "feed_forward": config.layers * (matrices * inner + bias * ((matrices - 1) * hidden + width)),
         "norms": (2 * config.layers + 1) * norm,
         "head": config.vocabulary * (width * (not config.tied) + config.head_bias),

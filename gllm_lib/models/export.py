@@ -154,6 +154,11 @@ def _family(config: GPTConfig) -> str:
     if config.tables is not None or config.input_norm:
         what = "hashed tables" if config.tables is not None else "a norm of its input"
         raise InputError(f"the model has {what}, which transformers does not know; keep it with save_model")
+    if config.qk_norm:
+        raise InputError(
+            "the model norms queries and keys, which neither class does, and a norm lets no scale after it pass into "
+            "the weights before it; keep it with save_model"
+        )
     if config.head_bias:
         raise InputError(
             "the head has a bias, which neither GPT2LMHeadModel nor LlamaForCausalLM holds; "

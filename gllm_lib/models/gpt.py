@@ -27,10 +27,10 @@ DEVIATION = 0.02  # of the initial weights, as in GPT-2
 class Block(nn.Module):
     """x + Attention(norm(x)), then x + FFN(norm(x)) (GLLM Eq. 17)."""
 
-    def __init__(self, config: GPTConfig) -> None:
+    def __init__(self, config: GPTConfig, layer: int) -> None:
         super().__init__()
         self.attention_norm = _norm(config)
-        self.attention = Attention(config)
+        self.attention = Attention(config, layer)
         self.ffn_norm = _norm(config)
         self.ffn = feed_forward(config)
 
@@ -77,7 +77,7 @@ class GPT(nn.Module):
         with torch.device("meta"):  # draws nothing: the weights are drawn once, below, from the generator
             self.embedding = nn.Embedding(config.vocabulary, config.width)
             self.position = PositionTable(config)
-            self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+            self.blocks = nn.ModuleList(Block(config, layer) for layer in range(config.layers))
             self.norm = _norm(config)
             self.head = Head(config)
             self.grading = None if config.grading is None else Grades(config)
@@ -93,7 +93,7 @@ class GPT(nn.Module):
                 continue
             if "norm" in name:
                 parameter.fill_(float(name.endswith("weight")))
-            elif name.endswith("bias"):
+            elif name.endswith(("bias", "query_log")):
                 parameter.zero_()
             else:
                 deviation = residual if ".out." in name or ".down." in name else DEVIATION
