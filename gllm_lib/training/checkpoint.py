@@ -19,6 +19,7 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from gllm_lib.checks import FileError, InputError, digest, write_bytes
+from gllm_lib.optim.groups import Optimizers
 
 NAME = "checkpoint.safetensors"
 _FORMAT = "gllm training checkpoint 1"
@@ -58,7 +59,7 @@ def prepare(folder: str | os.PathLike[str]) -> None:
 def save_checkpoint(
     folder: str | os.PathLike[str],
     model: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: torch.optim.Optimizer | Optimizers,
     history: History,
     run: Mapping[str, Any],
 ) -> Path:
@@ -67,8 +68,9 @@ def save_checkpoint(
     The file takes its place by a rename: until it is whole, the one before stands.
     """
     tensors = {f"model.{name}": each.detach().contiguous() for name, each in model.state_dict().items()}
+    state = optimizer.state
     for name, each in model.named_parameters():
-        tensors |= {f"optimizer.{kind}.{name}": value for kind, value in optimizer.state.get(each, {}).items()}
+        tensors |= {f"optimizer.{kind}.{name}": value for kind, value in state.get(each, {}).items()}
     tensors["history.losses"] = torch.from_numpy(history.losses.copy())
     tensors["history.gradient_norms"] = torch.from_numpy(history.gradient_norms.copy())
     about = {**run, "evaluations": history.evaluations, "tokens_seen": history.tokens_seen}
@@ -80,7 +82,7 @@ def save_checkpoint(
 def load_checkpoint(
     folder: str | os.PathLike[str],
     model: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: torch.optim.Optimizer | Optimizers,
     run: Mapping[str, Any],
 ) -> History | None:
     """Put the checkpoint of `folder` into model and optimiser and return its history; None if there is none.
@@ -102,11 +104,11 @@ def load_checkpoint(
         name = sorted(expected.items() ^ kept.items(), key=str)[0][0]
         raise InputError(f"{path} holds another model of this config: {name} differs; give another folder")
     model.load_state_dict({name.removeprefix("model."): tensors[name] for name in kept})
-    names = dict(model.named_parameters())
+    names, state = dict(model.named_parameters()), optimizer.state
     for key, value in tensors.items():
         if key.startswith("optimizer."):
             _, kind, name = key.split(".", 2)
-            optimizer.state[names[name]][kind] = value
+            state[names[name]][kind] = value
     return History(
         tensors["history.losses"].numpy(),
         tensors["history.gradient_norms"].numpy(),

@@ -25,9 +25,11 @@ from tqdm import tqdm
 
 from gllm_lib.checks import GllmError, InputError, InputTypeError, count
 from gllm_lib.models.gpt import GPT
+from gllm_lib.optim.groups import Optimizers
+from gllm_lib.optim.tables import TableWrite
 from gllm_lib.training.checkpoint import History, checkpoint_path, load_checkpoint, prepare, save_checkpoint
 from gllm_lib.training.loss import graded_loss
-from gllm_lib.training.schedule import Recipe, adamw, cosine
+from gllm_lib.training.schedule import Recipe, cosine, optimizer_of
 from gllm_lib.training.windows import Windows, windows
 
 _Folder = str | os.PathLike[str] | None
@@ -53,6 +55,19 @@ def single_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def _visited_rows_only(model: GPT, optimizer: torch.optim.Optimizer | Optimizers) -> Iterator[None]:
+    """Let tables give gradients of visited rows inside, where the write takes them and one process has them all."""
+    parts = optimizer.parts.values() if isinstance(optimizer, Optimizers) else ()
+    if model.tables is not None:
+        model.tables.sparse = _ranks() == 1 and any(isinstance(part, TableWrite) for part in parts)
+    try:
+        yield
+    finally:
+        if model.tables is not None:
+            model.tables.sparse = False
 
 
 def train(
@@ -95,8 +110,9 @@ def train(
         recipe.penalties.require_coercive(config.heads)
     if folder is not None:
         prepare(folder)
-    with single_thread():
-        return _run(model, data, recipe, folder, evaluate, evaluate_every, progress, until)
+    optimizer = optimizer_of(model, recipe)
+    with single_thread(), _visited_rows_only(model, optimizer):
+        return _run(model, optimizer, data, recipe, folder, evaluate, evaluate_every, progress, until)
 
 
 def gradient(model: GPT, data: Windows, recipe: Recipe, step: int) -> tuple[float, float]:
@@ -112,8 +128,11 @@ def gradient(model: GPT, data: Windows, recipe: Recipe, step: int) -> tuple[floa
     trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
     grades = {name.removeprefix("grading."): each for name, each in trained.items() if name.startswith("grading.")}
     parameters = list(trained.values())
+    counts = [] if model.tables is None else [visits for _, visits in model.tables.pairs()]
     for each in parameters:
         each.grad = None
+    for visits in counts:
+        visits.zero_()
     loss = 0.0
     for some in starts:
         inputs_BT, targets_BT, weights_BT = data.read(some, parameters[0].dtype)
@@ -123,11 +142,20 @@ def gradient(model: GPT, data: Windows, recipe: Recipe, step: int) -> tuple[floa
         (part / parts).backward()
     if ranks > 1:
         loss = _sum_over_ranks(parameters, loss)
-    return loss, float(nn.utils.get_total_norm([each.grad for each in parameters if each.grad is not None]))
+        for visits in counts:
+            distributed.all_reduce(visits)
+    return loss, float(nn.utils.get_total_norm([each.grad for each in _clipped(model, recipe)]))
+
+
+def _clipped(model: GPT, recipe: Recipe) -> list[nn.Parameter]:
+    """What the global norm is of: all that has a gradient, but the hashed tables beside a package."""
+    left = () if recipe.package is None or model.tables is None else set(model.tables.weights)
+    return [each for each in model.parameters() if each.grad is not None and each not in left]
 
 
 def _run(
     model: GPT,
+    optimizer: torch.optim.Optimizer | Optimizers,
     data: Windows,
     recipe: Recipe,
     folder: _Folder,
@@ -137,7 +165,6 @@ def _run(
     until: Callable[[History], bool] | None,
 ) -> History:
     """Go from the checkpoint, if any, to the end; a new one waits until the next loss has shown it to be good."""
-    optimizer = adamw(model, recipe)
     run = {} if folder is None else _identity(model, recipe, data)
     before = None if folder is None else load_checkpoint(folder, model, optimizer, run)
     _copy_to_ranks(model)
@@ -187,14 +214,16 @@ def _run(
     return history()
 
 
-def _update(model: GPT, optimizer: torch.optim.Optimizer, recipe: Recipe, step: int, norm: float) -> None:
+def _update(model: GPT, optimizer: torch.optim.Optimizer | Optimizers, recipe: Recipe, step: int, norm: float) -> None:
     """Clip the gradient, whose norm is given, step at the schedule's rate, and put learned grades back in range."""
     if 0 < recipe.gradient_clip < norm:
-        for each in model.parameters():
-            if each.grad is not None:
-                each.grad.mul_(recipe.gradient_clip / norm)
-    for group in optimizer.param_groups:
-        group["lr"] = cosine(step, recipe.steps, recipe.peak, recipe.floor, recipe.warmup)
+        for each in _clipped(model, recipe):
+            each.grad.mul_(recipe.gradient_clip / norm)
+    if isinstance(optimizer, Optimizers):
+        optimizer.taken = step  # its schedules follow
+    else:
+        for group in optimizer.param_groups:
+            group["lr"] = cosine(step, recipe.steps, recipe.peak, recipe.floor, recipe.warmup)
     optimizer.step()
     model.clamp_grades()
 
@@ -222,6 +251,8 @@ def _identity(model: GPT, recipe: Recipe, data: Windows) -> dict[str, Any]:
     """What a checkpoint must share with a run to be resumed by it; how often it is written is not part of that."""
     fixed = asdict(recipe)
     del fixed["save_every"]
+    if recipe.package is None:  # as before there were packages
+        del fixed["package"]
     frozen = [name for name, each in model.named_parameters() if not each.requires_grad]
     return {"config": model.config.to_dict(), "recipe": fixed, "data": data.fingerprint(), "frozen": frozen}
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import torch
 from torch import nn
 
 from gllm_lib.checks import InputError, InputTypeError, count, real
+from gllm_lib.optim.groups import Optimizers, Package, optimizers
 from gllm_lib.training.loss import Penalties
 
 _COUNTS = {"steps": 1, "batch": 1, "accumulate": 1, "warmup": 0, "seed": 0, "save_every": 0}
+_OF_ADAMW = ("peak", "floor", "warmup", "betas", "decay", "epsilon")  # what a package says for itself
 _RATES = ("peak", "floor", "decay", "epsilon", "gradient_clip")
 
 
@@ -21,7 +23,8 @@ class Recipe:
 
     A step draws `batch` windows, over all processes, and sums their gradient in `accumulate` equal micro-batches. The
     global gradient norm is clipped at `gradient_clip`, whatever the grades; 0 leaves the gradient alone. Checkpoints
-    are written every `save_every` steps and at the end; 0 is at the end only.
+    are written every `save_every` steps and at the end; 0 is at the end only. A `package` replaces AdamW and brings its
+    own rates, betas and decay; beside it, the gradient of hashed tables is in no norm.
     """
 
     steps: int
@@ -37,6 +40,7 @@ class Recipe:
     seed: int = 0
     save_every: int = 0
     penalties: Penalties = field(default_factory=Penalties)
+    package: Package | None = None
 
     def __post_init__(self) -> None:
         for name, least in _COUNTS.items():
@@ -51,6 +55,13 @@ class Recipe:
             raise InputError(f"batch {self.batch} does not split into {self.accumulate} equal micro-batches")
         if not isinstance(self.penalties, Penalties):
             raise InputTypeError(f"penalties is a {type(self.penalties).__name__}; give Penalties(...)")
+        if self.package is not None:
+            if not isinstance(self.package, Package):
+                raise InputTypeError(f"package is a {type(self.package).__name__}; give a Package, or None")
+            own = {each.name: each.default for each in fields(self)}
+            told = [name for name in _OF_ADAMW if getattr(self, name) != own[name]]
+            if told:
+                raise InputError(f"{told[0]} is given beside a package, which has its own; leave {told[0]} out")
         if not isinstance(self.betas, tuple | list) or len(self.betas) != 2:
             raise InputTypeError(f"betas are {self.betas!r:.40}; give two numbers, such as (0.9, 0.95)")
         betas = tuple(real(f"betas[{i}]", beta, least=0, below=1) for i, beta in enumerate(self.betas))
@@ -73,7 +84,7 @@ def cosine(step: int, steps: int, peak: float, floor: float, warmup: int = 0) ->
 
 
 def adamw(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
-    """AdamW over what `model` trains, decaying its matrices; norms, biases and all that is `grading.*` do not decay.
+    """AdamW over what `model` trains, decaying its matrices; norms, biases, query scales and `grading.*` do not decay.
 
     Decay would pull grades to the uniform model and level projections off the orthogonal matrices, which Eq. 20 already
     governs. The fused kernel runs on CPU as well, in a fraction of the time, and is deterministic on one thread.
@@ -81,8 +92,9 @@ def adamw(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
     named = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
     if not named:
         raise InputError("the model trains no parameter; set requires_grad on some")
-    decayed = [each for name, each in named if each.ndim >= 2 and not name.startswith("grading.")]
-    kept = [each for name, each in named if each.ndim < 2 or name.startswith("grading.")]
+    free = ("grading.", "query_log")
+    decayed = [each for name, each in named if each.ndim >= 2 and not any(part in name for part in free)]
+    kept = [each for name, each in named if each.ndim < 2 or any(part in name for part in free)]
     groups = [{"params": decayed, "weight_decay": recipe.decay}, {"params": kept, "weight_decay": 0.0}]
     return torch.optim.AdamW(
         [group for group in groups if group["params"]],
@@ -91,3 +103,8 @@ def adamw(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
         eps=recipe.epsilon,
         fused=True,
     )
+
+
+def optimizer_of(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW | Optimizers:
+    """Return what steps `model` under a recipe: its package, or AdamW."""
+    return adamw(model, recipe) if recipe.package is None else optimizers(model, recipe.package, recipe.steps)
