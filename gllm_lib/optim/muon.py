@@ -193,11 +193,11 @@ def _normalised(
     rows, columns = update.shape[1:]
     longer = options.second_moment == "longer"
     axis = -1 if options.second_moment == "rows" or (longer and rows >= columns) else -2
-    squares = update.float().square().mean(dim=axis, keepdim=True)
+    wide = update.to(torch.promote_types(update.dtype, torch.float32))
+    squares = wide.square().mean(dim=axis, keepdim=True)
     for state, square in zip(held, squares.unbind(), strict=True):
-        if "second" not in state:
-            state["second"] = torch.zeros_like(square)
-        state["second"].lerp_(square, 1 - options.beta2)
+        before = state.get("second", torch.zeros_like(square)).to(square)  # a loaded state has the parameter's type
+        state["second"] = before.lerp(square, 1 - options.beta2)
     scaled = update * torch.stack([state["second"] for state in held]).clamp(min=1e-10).rsqrt()
     norms = (torch.linalg.vector_norm(each, dim=(-2, -1), keepdim=True) for each in (update, scaled))
     before, after = norms
