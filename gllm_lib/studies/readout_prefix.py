@@ -10,17 +10,32 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from gllm_lib.analysis.bases import level_basis
-from gllm_lib.analysis.probes import Array
+from gllm_lib.analysis.probes import Array, Moments
 from gllm_lib.checks import InputError
 from gllm_lib.studies import readouts
 from gllm_lib.studies.division import divided, factors_of
+from gllm_lib.studies.english_measures import rounded
+from gllm_lib.studies.ladder import signed_gain
 from gllm_lib.studies.plan import Study
+from gllm_lib.studies.readout_rules import both_rules, error, turned
 
 CELL = "code"
 BOUND = 100  # in readouts.UNIT, a thousandth of the target's variance: what another processor may move an error by
+
+
+@dataclass(frozen=True, eq=False)
+class Words:
+    """One target's samples along its basis: (place in sizes, moments) to learn from, and what tunes and scores."""
+
+    train: list[tuple[int, Moments]]
+    tune: Moments
+    score: Moments
+    truth: Array
+    alpha: Array
+    tau: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +44,7 @@ class Prefix:
 
     `grades` (d,) and `inner`, the inner product <log g, alpha - tau>, are by arm; `level` (d,) numbers the levels.
     `difference` is the largest to the record in gain or gauge (relative) and in errors (in `readouts.UNIT`), or None on
-    an interpreter whose standard library has other bytes; `notes` then says so.
+    an interpreter whose standard library has other bytes; `notes` then says so. `words` is what `learn` needs.
     """
 
     sizes: list[int]
@@ -39,6 +54,7 @@ class Prefix:
     level: dict[str, NDArray[np.int64]]
     difference: tuple[float, int] | None
     notes: str
+    words: dict[str, Words]
 
 
 def rerun(study: Study, seed: int, targets: Sequence[str], sizes: Sequence[int]) -> Prefix:
@@ -63,18 +79,43 @@ def rerun(study: Study, seed: int, targets: Sequence[str], sizes: Sequence[int])
     names = [name for name in cell["targets"] if name in corpus.targets]
     samples = readouts.drawn(division, [division.outputs.columns[name][0] for name in names], settings, seed)
     factors, clip = factors_of(division), settings["clip"]
-    entries, grades, inner, level = {}, {}, {}, {}
+    entries, grades, inner, level, words = {}, {}, {}, {}, {}
     for name in targets:
         number, basis = names.index(name), level_basis(factors.without(corpus.targets[name].own), factors.covariance)
         entries[name] = readouts.curves(division, samples, basis, names, number, settings, seed, "annotated")
-        _, alpha, tau = readouts.limits(division, basis, name)
+        truth, alpha, tau = readouts.limits(division, basis, name)
         grades[name] = readouts.arm_grades(division, samples, basis, names, number, alpha, tau, clip, seed)
         inner[name] = {arm: float(np.log(g) @ (alpha - tau)) for arm, g in grades[name].items()}
         level[name] = basis.level
+        tune, score, *train = (
+            turned(each.select([number]), basis.vectors)
+            for each in (samples.tune, samples.score, *(part for _, part in samples.train))
+        )
+        places = [place for place, _ in samples.train]
+        words[name] = Words(list(zip(places, train, strict=True)), tune, score, truth, alpha, tau)
     known = getattr(corpus, "matches_record", True)
     found = _difference(entries, recorded[seed]["annotated"], len(sizes)) if known else None
     notes = "" if known else " ".join(getattr(corpus, "notes", ()))
-    return Prefix(list(sizes), entries, grades, inner, level, found, notes)
+    return Prefix(list(sizes), entries, grades, inner, level, found, notes, words)
+
+
+def learn(prefix: Prefix, target: str, g: ArrayLike) -> list[Any]:
+    """Return a record's entry of any other arm for a rerun target: [gain, gauge, ball errors (N,), tuned errors (N,)].
+
+    Raises InputError for a target that was not rerun and for grades that are not d positive finite numbers.
+    """
+    if target not in prefix.words:
+        raise InputError(f"target {target!r} was not rerun; there are {', '.join(prefix.words)}")
+    words, grades = prefix.words[target], np.asarray(g, dtype=np.float64)
+    if grades.shape != words.tau.shape or not (np.isfinite(grades).all() and (grades > 0).all()):
+        raise InputError(f"grades of shape {grades.shape}; give {len(words.tau)} positive finite numbers")
+    errors = np.zeros((2, len(prefix.sizes)))
+    for place, sample in words.train:
+        errors[:, place] += [error(w, sample, words.score) for w in both_rules(sample, grades, words.truth, words.tune)]
+    errors *= len(prefix.sizes) / len(words.train) / readouts.UNIT
+    gauge = (words.alpha / grades**2).sum() * np.exp(2 * np.log(grades).mean())
+    gain = signed_gain(grades, words.alpha, words.tau)
+    return [rounded(gain), rounded(gauge), *np.rint(errors).astype(int).tolist()]
 
 
 def _difference(entries: dict[str, dict[str, list[Any]]], recorded: Any, count: int) -> tuple[float, int]:

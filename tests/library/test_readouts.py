@@ -192,6 +192,15 @@ def test_a_prefix_made_again_is_the_record_and_a_changed_record_is_told(root):
     for arm, g in found.grades["depth"].items():
         assert found.entries["depth"][arm][0] >= np.exp(-2 * found.inner["depth"][arm]) - 1e-4  # log gain >= -2 inner
         assert len(g) == len(found.level["depth"]) == 12
+    for arm in (
+        "oracle",
+        "taxonomic",
+        "sqrt_alpha",
+    ):  # two routes to an entry
+        assert readout_prefix.learn(found, "freq", found.grades["freq"][arm]) == found.entries["freq"][arm]
+    for target, g in (("subtree", np.ones(12)), ("freq", np.ones(11)), ("freq", np.zeros(12)), ("freq", [np.inf] * 12)):
+        with pytest.raises(InputError, match=r"was not rerun|12 positive finite"):
+            readout_prefix.learn(found, target, g)
     recorded["depth"]["oracle"][2][1] += 7
     recorded["depth"]["oracle"][0] *= 1.25
     again = readout_prefix.rerun(study, 1, ["depth"], [64, 128])
