@@ -1,5 +1,6 @@
-"""Optimizers of the book: Muon and what goes before its polar step, the write of hashed tables, all of it in one."""
+"""Optimizers of the book: Muon and its polar step, rules blind to a basis, the write of hashed tables, all in one."""
 
+from gllm_lib.optim.equivariant import RowAdam, ScaledGD, Shampoo, SharedAdam
 from gllm_lib.optim.groups import (
     ADAMW,
     GROUPS,
@@ -29,6 +30,10 @@ __all__ = [
     "MuonOptions",
     "Optimizers",
     "Package",
+    "RowAdam",
+    "ScaledGD",
+    "Shampoo",
+    "SharedAdam",
     "TableWrite",
     "assigned",
     "equilibrate",
