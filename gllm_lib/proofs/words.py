@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import sympy
 
 from gllm_lib.checks import InputError
+from gllm_lib.proofs.evidence import Refuted
 
 
 class Letter(NamedTuple):
@@ -85,8 +86,20 @@ class Words:
     def __str__(self) -> str:
         """Return what is left, "0" if nothing is."""
         marks = {(False, False): "", (True, False): "'", (False, True): "^-1", (True, True): "^-T"}
-        spelled = {w: " ".join(each.name + marks[each[2:]] for each in w) or "I" for w in self.terms}
-        return " + ".join(f"({c}) {spelled[word]}" for word, c in self.terms.items()) or "0"
+        spelled = ((" ".join(each.name + marks[each[2:]] for each in w) or "I", c) for w, c in self.terms.items())
+        return " + ".join(f"({c}) {word}" for word, c in sorted(spelled, key=lambda pair: pair[0])) or "0"
+
+
+def unknown(name: str, argument: Words, kind: str = "general") -> Words:
+    """Return an unknown function of words as one letter: the same letter for the same argument."""
+    return Words({(Letter(f"{name}[{argument}]", kind),): 1})
+
+
+def same(left: Words, right: Words) -> int:
+    """Return 1 if two sums of words are equal whatever the matrices; raises Refuted with what is left."""
+    if (left - right).terms:
+        raise Refuted(f"{left - right} is left")
+    return 1
 
 
 def letters(names: str, *, orthogonal: str = "", invertible: str = "", symmetric: str = "") -> list[Words]:

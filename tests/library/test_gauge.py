@@ -28,7 +28,8 @@ from gllm_lib.gauge import (
 )
 from gllm_lib.gauge.actions import contragredient, moved
 from gllm_lib.models import GPT, Grading, gpt2_like, llama_like
-from gllm_lib.proofs.words import letters
+from gllm_lib.proofs import Refuted
+from gllm_lib.proofs.words import letters, same, unknown
 
 ROUNDING = 1e-12  # a few thousand float64 roundings of numbers of order one
 
@@ -258,6 +259,14 @@ def test_words_cancel_and_nothing_else():
     assert str((2 * a).inv()) == "(1/2) A^-1"
     (s,) = letters("S", symmetric="S")
     assert str(s.T - s) == "0"
+
+
+def test_unknown_functions_are_equal_where_their_arguments_are():
+    u, v, q = letters("U V Q", orthogonal="Q")
+    assert same(unknown("F", u @ q @ (v @ q).T), unknown("F", u @ v.T)) == 1
+    assert same(unknown("F", u + v), unknown("F", v + u)) == 1
+    with pytest.raises(Refuted, match="is left"):
+        same(unknown("F", u), unknown("F", v))
 
 
 def test_words_refuse_what_they_do_not_know():
