@@ -20,7 +20,7 @@ from gllm_lib.optim.prepolar import HOMOTOPIES, equilibrate
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
 SECOND_MOMENTS = (None, "longer", "rows", "columns")
-STACKED = 2**19  # numbers in a stack: small matrices gain from company, large ones only crowd the cache
+STACKED = 2**18  # numbers in a stack: small matrices gain from company, large ones only crowd the cache
 SCALES = ("original", "match_rms_adamw", "none")
 
 
@@ -127,17 +127,19 @@ class Muon(torch.optim.Optimizer):
         buffers = [state["momentum"] for state in held]
         for buffer, grad in zip(buffers, grads, strict=True):
             _ = buffer.lerp_(grad, 1 - momentum) if options.average else buffer.mul_(momentum).add_(grad)
-        update = _stacked(buffers)
-        passes = options.equilibrate if group["alpha"] else 0
+        passes, parts = options.equilibrate if group["alpha"] else 0, buffers
         if passes and options.equilibrate_on == "momentum":
-            update, passes = equilibrate(update, group["alpha"], passes, by=options.homotopy), 0
+            parts, passes = equilibrate(_stacked(buffers), group["alpha"], passes, by=options.homotopy).unbind(), 0
         if options.nesterov:
-            fresh = _stacked(grads)
-            update = fresh.lerp(update, momentum) if options.average else fresh.add(update, alpha=momentum)
+            parts = [
+                grad.lerp(part, momentum) if options.average else grad.add(part, alpha=momentum)
+                for grad, part in zip(grads, parts, strict=True)
+            ]
+        update = _stacked(parts)
         if passes:
             update = equilibrate(update, group["alpha"], passes, by=options.homotopy)
         dtype = DTYPES[options.polar_dtype]
-        update = polar(update, options.polar, safety=options.safety, epsilon=options.epsilon, dtype=dtype)
+        update = polar(update.to(dtype), options.polar, safety=options.safety, epsilon=options.epsilon, dtype=dtype)
         if options.second_moment:
             update = _normalised(update, held, options)
         rate = group["lr"] * rate_scale(options.scale, *update.shape[1:])

@@ -97,25 +97,25 @@ def polar(
     wide = torch.promote_types(batch.dtype, torch.float32)
     norm = torch.linalg.vector_norm(batch, dim=(-2, -1), keepdim=True, dtype=wide)
     finite("batch", norm)
-    x = (batch / (safety * norm).clamp(min=epsilon)).to(dtype).reshape(-1, *batch.shape[-2:])
+    x = (batch / (safety * norm).clamp(min=epsilon).to(batch.dtype)).to(dtype).reshape(-1, *batch.shape[-2:])
     x = x[0] if len(x) == 1 else x  # two matrices are multiplied faster than two stacks of one
-    x = x.mT if (tall := x.shape[-2] > x.shape[-1]) else x
     for first, *others in steps:
         x = _step(x, first, others)
-    return (x.mT if tall else x).reshape(batch.shape).to(batch.dtype)
+    return x.reshape(batch.shape).to(batch.dtype)
 
 
 def _step(x: Tensor, first: float, others: list[float]) -> Tensor:
-    """Return first x + (c_1 A + c_2 A^2 + ...) x with A = x x^T, in one product fewer than there are coefficients."""
+    """Return first x + (c_1 A + c_2 A^2 + ...) x, A = x x^T, or the same from the right with x^T x where x is tall."""
     if not others:
         return first * x
-    gram, add = x @ x.mT, torch.addmm if x.ndim == 2 else torch.baddbmm
+    tall, add = x.shape[-2] > x.shape[-1], torch.addmm if x.ndim == 2 else torch.baddbmm
+    gram = x.mT @ x if tall else x @ x.mT  # of the smaller side; nothing is transposed in memory
     if len(others) == 1:
-        return add(x, gram, x, beta=first, alpha=others[0])
+        return add(x, *((x, gram) if tall else (gram, x)), beta=first, alpha=others[0])
     inner = add(gram, gram, gram, beta=others[-2], alpha=others[-1])
     for coefficient in reversed(others[:-2]):
         inner = add(gram, gram, inner, beta=coefficient)
-    return add(x, inner, x, beta=first)
+    return add(x, *((x, inner) if tall else (inner, x)), beta=first)
 
 
 def matrices(name: str, value: Any) -> Tensor:
