@@ -154,7 +154,7 @@ class _Lookup(torch.autograd.Function):
     def forward(ctx: Any, table: Tensor, counts: Tensor, ids: Tensor, sparse: bool) -> Tensor:
         ctx.save_for_backward(ids)
         ctx.counts, ctx.sparse, ctx.shape = counts, sparse, table.shape
-        return table[ids]
+        return F.embedding(ids, table)
 
     @staticmethod
     @once_differentiable

@@ -65,35 +65,36 @@ class TableWrite(torch.optim.Optimizer):
         for j, (table, counts) in enumerate(zip(self.param_groups[0]["params"], self._counts, strict=True)):
             done = int(self.state[table].get("step", 0))
             rows_r, sums_rW = visited(table.grad, counts)
-            mean_rW = sums_rW.to(torch.promote_types(table.dtype, torch.float32)) / counts[rows_r, None]
-            fresh_rW = table[rows_r] - lr * self._prepared(mean_rW, done) if len(rows_r) else table[rows_r]
-            fresh_rW = rounded(fresh_rW, table.dtype, self._source(j, done))
-            writes.append((table, counts, rows_r, fresh_rW, done + 1))
+            wide = torch.promote_types(table.dtype, torch.float32)
+            sums_rW, visits_r1 = sums_rW.to(wide), counts.index_select(0, rows_r)[:, None].to(wide)
+            if self._neumann is not None and len(rows_r):
+                sums_rW = neumann_whiten(sums_rW / visits_r1, homotopy(done, self._neumann))
+                visits_r1 = torch.ones_like(visits_r1)
+            fresh_rW = table.index_select(0, rows_r).to(wide)  # a copy, ten times faster than table[rows_r]
+            if len(rows_r):
+                fresh_rW.addcdiv_(sums_rW, visits_r1, value=-lr / root_mean_square(sums_rW, visits_r1))
+            writes.append((table, counts, rows_r, rounded(fresh_rW, table.dtype, self._source(j, done)), done + 1))
         for table, counts, rows_r, fresh_rW, done in writes:
             table[rows_r] = fresh_rW
             self.state[table]["step"] = torch.tensor(done)
             counts.zero_()
         return loss
 
-    def _prepared(self, mean_rW: Tensor, step: int) -> Tensor:
-        if self._neumann is not None:
-            mean_rW = neumann_whiten(mean_rW, homotopy(step, self._neumann))
-        return direction(mean_rW)
-
     def _source(self, table: int, step: int) -> torch.Generator | None:
         seed = ((self._seed * 1009 + table) * 1_000_000_007 + step) % 2**63
         return None if self._rounding == "nearest" else torch.Generator().manual_seed(seed)
 
 
-def direction(mean_rW: Float[Tensor, "r W"]) -> Float[Tensor, "r W"]:
-    """Return mean gradients over their root mean square, or over 1e-30 if that is more; InputError if not finite.
-
-    The squares are added in float64: in float32, those of entries below 1e-23 are zero.
-    """
-    root = float(torch.linalg.vector_norm(mean_rW, dtype=torch.float64)) / max(mean_rW.numel(), 1) ** 0.5
+def root_mean_square(sums_rW: Float[Tensor, "r W"], visits_r1: Float[Tensor, "r 1"]) -> float:
+    """Return R, the root mean square of g / n, at least 1e-30; raises InputError for a gradient that is not finite."""
+    size = sums_rW.numel() ** 0.5
+    rows_r1 = torch.linalg.vector_norm(sums_rW, dim=1, keepdim=True) / visits_r1
+    root = float(torch.linalg.vector_norm(rows_r1, dtype=torch.float64)) / size
+    if not 1e-18 < root < 1e18:  # near the ends of float32 squares are lost
+        root = float(torch.linalg.vector_norm(sums_rW.double() / visits_r1)) / size
     if not root < float("inf"):
         raise InputError("the gradient of a table is not finite; go back to a checkpoint from before the run diverged")
-    return mean_rW / max(root, FLOOR)
+    return max(root, FLOOR)
 
 
 def rounded(value: Tensor, dtype: torch.dtype, generator: torch.Generator | None = None) -> Tensor:
@@ -109,7 +110,7 @@ def visited(gradient: Tensor | None, counts: Int[Tensor, " R"]) -> tuple[Int[Ten
     """Return the rows with visits and their gradients; raises InputError if a sparse gradient has other rows."""
     rows = counts.nonzero().flatten()
     if gradient is not None and not gradient.is_sparse:
-        return rows, gradient[rows]
+        return rows, gradient.index_select(0, rows)
     held = None if gradient is None else gradient.coalesce()
     if not torch.equal(rows, rows[:0] if held is None else held.indices()[0]):
         raise InputError(

@@ -27,7 +27,7 @@ from gllm_lib.models import (
     table_ids,
 )
 from gllm_lib.models.tables import Tables
-from gllm_lib.optim.tables import TableWrite, direction, rounded, visited
+from gllm_lib.optim.tables import TableWrite, root_mean_square, rounded, visited
 from gllm_lib.training import Recipe, train
 from tests.library.small_models import seeded
 
@@ -308,7 +308,7 @@ def test_sparse_and_dense_gradients_write_the_same_bits():
 
 
 @settings(max_examples=30)
-@given(st.integers(-60, 60), st.integers(1, 1000), st.integers(0, 100))
+@given(st.integers(-50, 50), st.integers(1, 1000), st.integers(0, 100))
 def test_factors_of_gradient_and_counts_change_nothing(exponent, times, seed):
     """A power of two is exact, so the bits agree; counts times k divide a row by k, up to one rounding each."""
     one, two = pair_of(seed=seed), pair_of(seed=seed)
@@ -335,7 +335,7 @@ def test_small_gradients_keep_their_size_and_zero_ones_write_nothing():
     write.step()
     assert torch.equal(table, before)
     assert not counts.any()
-    assert direction(torch.full((1, 1), 1e-32)).item() == pytest.approx(1e-2)
+    assert root_mean_square(torch.full((1, 1), 1e-32), torch.ones(1, 1)) == 1e-30
 
 
 @pytest.mark.parametrize("broken", [math.nan, math.inf])
