@@ -2,7 +2,7 @@
 
 Run it as `python tests/benchmarks/optimizers.py`. Both step the block matrices of one GPT from the same gradients, with
 the same five quintics in bfloat16, in turn, in one process and one thread; `torch : ours` is the median over the rounds
-of (seconds of torch's) / (seconds of ours), so that more is faster. `package` is the same over the step with
+of (processor seconds of torch's) / (those of ours), so that more is faster. `package` is the same over the step with
 everything before and after the polar step that OE adds, in float32. `whitening` is the share that the whitening of
 embedding and head has in the seconds of a whole training step, beside its share in the counted operations.
 """
