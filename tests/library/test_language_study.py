@@ -275,3 +275,15 @@ def test_every_prediction_is_judged_on_the_runs_of_a_tiny_study(root):
     verdicts = language_contrasts.verdicts(study)
     assert [each.prediction for each in verdicts] == [f"P{k}" for k in range(1, len(verdicts) + 1)]
     assert all(np.isfinite(list(each.measured.values())).all() for each in verdicts)
+
+
+def test_registered_verdicts_are_those_that_the_chapter_tells():
+    study = studies.load(Path(__file__).parents[2], "ladder")
+    assert not study.missing
+    verdicts = {each.prediction: each.holds for each in language_contrasts.verdicts(study)}
+    assert [name for name, holds in verdicts.items() if not holds] == ["P7"]
+    assert len(verdicts) == len(study.plan.fields["predictions"])
+    primary = language_contrasts.difference(
+        study, ("anchored", "educated_coordinate", None), ("anchored", "uniform", None)
+    )
+    assert language_contrasts.decision(language_contrasts.t_interval(primary)) == "does not appear"
