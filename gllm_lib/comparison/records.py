@@ -212,7 +212,11 @@ def _beyond(claim: str, a: ModelInstance, b: ModelInstance, weights: Any, target
         return Finding("granted", f"{ahead} dominates") if ahead else Finding("refused", "neither dominates the other")
     elif claim not in SAYS:
         start = EFFECTS[claim.removeprefix("effect of the ")]
-        if all(a.get(name) == b.get(name) for name in _of(start)):
+        pairs = {name: (a.get(name), b.get(name)) for name in _of(start)}
+        absent = tuple(name for name, pair in pairs.items() if any(isinstance(each, Missing) for each in pair))
+        if all(x == y for name, (x, y) in pairs.items() if name not in absent):
+            if absent:  # a field that one side does not state is no difference
+                return Finding("unknown", f"{', '.join(absent)} would have to differ, and one side does not say", absent)
             return Finding("refused", "nothing that could have this effect differs")
         return Finding("granted", "the difference belongs to what differs here, under these fields and this recipe")
     return Finding("granted", SAYS[claim])
