@@ -2,7 +2,8 @@
 
 Run it as `python tests/benchmarks/tables.py`. Peers are interleaved in one process, on one thread; ratios are of
 median CPU times. AdamW is torch's fused one on a dense gradient; the write is given a sparse gradient, as a model with
-`tables.sparse` gives it, or a dense one. The backward passes of both kinds of gradient are timed as well.
+`tables.sparse` gives it in the training loop, and has to keep to the limit; a dense one is shown beside it. The
+backward passes of both kinds of gradient are timed as well.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def main() -> None:
         back = median["back sparse"] / median["back dense"]
         kind = str(dtype).removeprefix("torch.")
         print(f"{kind:>8}   {median['adamw'] * 1e3:10.1f}   {both[0]:13.3f}   {both[1]:19.3f}   {back:24.3f}")
-        worst = max(worst, *both)
+        worst = max(worst, both[0])
     if worst > LIMIT:
         raise SystemExit(f"a write took {worst:.2f} of AdamW's step; the limit is {LIMIT:g}")
 
