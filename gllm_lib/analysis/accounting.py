@@ -8,9 +8,10 @@ L depth, D width, V vocabulary, H heads, T context, B tokens of a step, m modulu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from numbers import Rational
 from typing import Any
 
 from gllm_lib.checks import InputError, InputTypeError, count
@@ -122,8 +123,11 @@ def agreement(printed: str, exact: Fraction | int) -> str:
     """Return how a printed number and an exact one agree, by the last printed digit.
 
     "agrees" if it is off by at most half a unit of that digit, "within rounding" if by at most one, as a sum of rounded
-    parts may be, else "does not reproduce". Raises InputError unless `printed` is digits with at most one point.
+    parts may be, else "does not reproduce". Raises InputError unless `printed` is digits with at most one point, and
+    InputTypeError for a float, which is not exact.
     """
+    if not isinstance(exact, Rational):
+        raise InputTypeError(f"exact is {exact!r:.40}; give a whole number or a Fraction, such as Fraction(1, 24)")
     whole, _, digits = str(printed).partition(".")
     if not (isinstance(printed, str) and (whole + digits).isdecimal()):
         raise InputError(f"printed is {printed!r:.40}; give the digits as a string, such as '0.0417'")
@@ -131,12 +135,18 @@ def agreement(printed: str, exact: Fraction | int) -> str:
     return "agrees" if 2 * off <= 1 else "within rounding" if off <= 1 else "does not reproduce"
 
 
+def _kind(name: str, value: Any, kind: type) -> Any:
+    if not isinstance(value, kind):
+        raise InputTypeError(f"{name} is a {type(value).__name__}; give the {kind.__name__} of this module")
+    return value
+
+
 def trainer_parameters(trainer: Trainer) -> dict[str, int]:
     """Return the parameters of the trainer's model by kind, and their total (OE Sec. 3).
 
     The total is V D (2 + ceil(L/2)) + 12 D^2 L + gate_channels H ceil(L/2) + 2 L.
     """
-    table = trainer.vocabulary * trainer.width
+    table = _kind("trainer", trainer, Trainer).vocabulary * trainer.width
     parts = {
         "wte": table,
         "lm_head": table,
@@ -156,13 +166,15 @@ def decoder_matrices(layers: int, width: int, hidden: int, vocabulary: int, *, g
     return layers * width * (4 * width + (3 if gated else 2) * hidden) + count("vocabulary", vocabulary) * width
 
 
-def model_flops(matrices: int, width: int, windows: Sequence[int], tokens: int, passes: int = 3) -> dict[str, int]:
+def model_flops(matrices: int, width: int, windows: Iterable[int], tokens: int, passes: int = 3) -> dict[str, int]:
     """Return the operations of products with `matrices` weights and of attention over `windows` positions a block.
 
     One pass forward is 2 per weight and token, and 4 D w per token and block; a pass back costs twice one forward, so 3
     passes are a training step: B (6 N + 12 D sum(w)). Every token is charged for its whole window.
     """
     tokens, passes = count("tokens", tokens), count("passes", passes)
+    if isinstance(windows, str) or not isinstance(windows, Iterable):
+        raise InputTypeError(f"windows are {windows!r:.40}; give a tuple, how far each block looks back")
     looked_back = sum(count(f"windows[{k}]", window) for k, window in enumerate(windows))
     return {
         "matrices": 2 * passes * count("matrices", matrices, 0) * tokens,
@@ -206,7 +218,7 @@ def extra_flops(trainer: Trainer, tables: Tables | None = None) -> dict[str, int
     table, head and value tables, query scale 4 L D B; uncounted: the polar steps, and AdamW on all but the matrices.
     """
     width, parts = trainer.width, trainer_parameters(trainer)
-    if tables is not None and tables.width != width:
+    if tables is not None and _kind("tables", tables, Tables).width != width:
         raise InputError(f"the tables fill {tables.width} channels, the model has {width}; give both the same width")
     return {
         "lookup": LOOKUP * width * trainer.tokens * (tables is not None),
@@ -229,7 +241,7 @@ def state_bytes(numbers: int, *, weight: int = 4, gradient: int = 4, moments: in
 
 def table_bytes(tables: Tables, *, weight: int = 2, gradient: int = 2, moments: int = 0) -> dict[str, int]:
     """Return the bytes that hashed tables keep: weights, gradients, moments, and a 4-byte visit count a row."""
-    held = state_bytes(tables.parameters, weight=weight, gradient=gradient, moments=moments)
+    held = state_bytes(_kind("tables", tables, Tables).parameters, weight=weight, gradient=gradient, moments=moments)
     counts = 4 * sum(tables.rows)
     return held | {"counts": counts, "total": held["total"] + counts}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import atan, copysign, inf, isfinite, pi, sqrt
+from math import atan, copysign, inf, isinf, pi, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -17,9 +17,10 @@ from numpy.typing import ArrayLike
 from scipy import stats
 from scipy.optimize import brentq
 
-from gllm_lib.checks import InputError, Vector, count, real, vector
+from gllm_lib.checks import InputError, InputTypeError, Vector, count, real, vector
 
-MOST_FLIPS, MOST_SEEDS = 20, 100_000  # 2^20 sign flips are enumerated
+MOST_FLIPS, MOST_SEEDS, MOST_RUNS = 20, 100_000, 10**9  # 2^20 sign flips are enumerated
+LARGEST = 1e150  # of a number, and of its inverse: doubles hold the squares
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Estimate:
 
 
 def _reach(level: float, df: int) -> float:
-    return float(stats.t.ppf((1 + real("level", level, above=0.0, below=1.0)) / 2, df))
+    return float(stats.t.ppf((1 + real("level", level, above=0.0, below=1 - 1e-12)) / 2, df))
 
 
 def _estimate(mean: float, sd: float, n: int, df: int, level: float) -> Estimate:
@@ -55,11 +56,16 @@ def _estimate(mean: float, sd: float, n: int, df: int, level: float) -> Estimate
 
 
 def _paired(arms: Mapping[str, ArrayLike]) -> dict[str, Vector]:
-    """Return the arms as arrays (n,) of one length n >= 2; raises InputError for others."""
+    """Return the arms as arrays (n,) of one length n >= 2; raises InputError for others and for unfit units."""
+    if not isinstance(arms, Mapping):
+        raise InputTypeError(f"arms are a {type(arms).__name__}; give a mapping of each arm to its numbers by seed")
     found = {name: vector(name, values) for name, values in arms.items()}
     sizes = {name: len(values) for name, values in found.items()}
     if len(set(sizes.values())) != 1 or min(sizes.values()) < 2:
         raise InputError(f"seeds per arm are {sizes}; give the same seeds in every arm, at least 2")
+    for name, values in found.items():
+        if (most := float(np.abs(values).max())) and not 1 / LARGEST < most < LARGEST:
+            raise InputError(f"{name} reaches {most:g}; give a unit in which it is from {1 / LARGEST:g} to {LARGEST:g}")
     return found
 
 
@@ -74,17 +80,14 @@ def contrast(arms: Mapping[str, ArrayLike], weights: Mapping[str, float]) -> Vec
 
 
 def _check_weights(arms: Mapping[str, ArrayLike], weights: Mapping[str, float]) -> None:
+    if not isinstance(weights, Mapping):
+        raise InputTypeError(f"weights are {weights!r:.40}; give a mapping, such as {{'changed': 1, 'plain': -1}}")
     unknown = sorted(set(weights) - set(arms))
-    if unknown or not weights:
+    if unknown or not any(weights.values()):
         raise InputError(f"weights name {unknown or 'no arm'}; the arms are {', '.join(arms)}")
     total = sum(real(f"the weight of {name}", weight) for name, weight in weights.items())
     if abs(total) > 1e-12 * max(map(abs, weights.values())):
         raise InputError(f"the weights sum to {total:g}; a contrast has weights of sum zero, such as 1 and -1")
-
-
-def difference_of_differences(changed: str, plain: str, changed_too: str, plain_too: str) -> dict[str, float]:
-    """Return the weights of (changed - plain) - (changed_too - plain_too), of four arms."""
-    return {changed: 1.0, plain: -1.0, changed_too: -1.0, plain_too: 1.0}
 
 
 def t_interval(differences: ArrayLike, level: float = 0.95) -> Estimate:
@@ -98,7 +101,7 @@ def t_interval(differences: ArrayLike, level: float = 0.95) -> Estimate:
 
 def sign_floor(n: int) -> float:
     """Return the smallest two-sided p-value that signs of n differences can reach, 2^(1 - n)."""
-    return float(2.0 ** (1 - count("n", n)))
+    return float(2.0 ** (1 - count("n", n, most=1000)))
 
 
 def sign_test(differences: ArrayLike) -> float:
@@ -116,6 +119,7 @@ def sign_flip_test(differences: ArrayLike) -> float:
     array = vector("differences", differences)
     if len(array) > MOST_FLIPS:
         raise InputError(f"{len(array)} differences have 2^{len(array)} sign flips; give at most {MOST_FLIPS}")
+    array = array / (np.abs(array).max() or 1.0)
     sums = np.zeros(1)
     for value in np.abs(array):
         sums = np.concatenate([sums + value, sums - value])
@@ -144,7 +148,7 @@ class FTest(NamedTuple):
 
 
 def _f_test(between: float, within: float, df: tuple[int, int]) -> FTest:
-    statistic = between / within if within > 0 else inf
+    statistic = between / within if within > 0 else inf if between > 0 else 0.0  # 0 / 0: nothing to explain
     return FTest(statistic, df, float(stats.f.sf(statistic, *df)))
 
 
@@ -223,7 +227,7 @@ class RatioSet:
     def __contains__(self, ratio: float) -> bool:
         """Whether a ratio belongs to the set; infinity belongs to every unbounded one."""
         if self.kind == "complement":
-            return not self.low < ratio < self.high or not isfinite(ratio)
+            return isinf(ratio) or ratio <= self.low or ratio >= self.high
         return self.low <= ratio <= self.high
 
     @property
@@ -245,17 +249,18 @@ def fieller(numerator: ArrayLike, denominator: ArrayLike, level: float = 0.95) -
     top, bottom = pair["numerator"], pair["denominator"]
     if not bottom.any():
         raise InputError("the denominator is zero at every seed, and no ratio to it exists; give another arm")
-    size = float(np.abs(bottom).max() / np.abs(top).max()) if top.any() else 1.0
-    top = top * size  # both of one size: the roots of a r^2 - 2 b r + c lose no digits
+    sizes = [float(np.abs(each).max()) or 1.0 for each in (top, bottom)]
+    top, bottom = top / sizes[0], bottom / sizes[1]  # both of size 1: the roots of a r^2 - 2 b r + c lose no digits
+    unit = sizes[0] / sizes[1]
     means = np.array([top.mean(), bottom.mean()])
     reach = _reach(level, len(top) - 1) ** 2 / len(top)
     (c, b), (_, a) = (np.outer(means, means) - reach * np.cov(top, bottom)).tolist()
-    estimate = float(means[0] / means[1]) / size if means[1] else inf
+    estimate = float(means[0] / means[1]) * unit if means[1] else inf
     under = b * b - a * c
     if a <= 0 and under <= 0:
         return RatioSet("line", -inf, inf, estimate)
     root = b + copysign(sqrt(max(under, 0.0)), b)
-    low, high = sorted(((root / a if a else copysign(inf, -b)) / size, (c / root if root else 0.0) / size))
+    low, high = sorted(((root / a if a else copysign(inf, -b)) * unit, (c / root if root else 0.0) * unit))
     return RatioSet("interval" if a > 0 else "complement", low, high, estimate)
 
 
@@ -277,24 +282,35 @@ def power(effect: float, sd: float, n: int, level: float = 0.95, df: int | None 
 
     `df` defaults to n - 1; give that of a pooled `sd`. Raises InputError for a number out of range.
     """
-    effect, sd, n = real("effect", effect), real("sd", sd, above=0.0), count("n", n, least=2)
-    df = n - 1 if df is None else count("df", df)
-    shift = n * min(max(abs(effect) / sd, 1e-6), 1e4) ** 2  # scipy fails at 0; the power is 1 long before 1e4
-    return float(stats.ncf.sf(_reach(level, df) ** 2, 1, df, shift))  # the square of a noncentral t
+    effect, sd, n = real("effect", effect), real("sd", sd, above=0.0), count("n", n, 2, MOST_RUNS)
+    df = n - 1 if df is None else count("df", df, 1, MOST_RUNS)
+    shift, least = n * min(abs(effect) / sd, 1e9) ** 2, _reach(level, df) ** 2
+    if shift > 1e8:  # the mean's own noise is below a part in 10^4 then, and scipy's series ends too early
+        return float(stats.chi2.cdf(df * shift / least, df))
+    return float(stats.ncf.sf(least, 1, df, max(shift, 1e-12)))  # the square of a noncentral t; scipy fails at 0
 
 
 def smallest_effect(sd: float, n: int, power_wanted: float = 0.8, level: float = 0.95, df: int | None = None) -> float:
-    """Return the effect that n seeds detect with the wanted power; raises InputError unless it exceeds 1 - level."""
-    wanted, sd = real("power_wanted", power_wanted, above=1 - level, below=1.0), real("sd", sd, above=0.0)
+    """Return the effect that n seeds detect with the wanted power.
+
+    Raises InputError unless the power exceeds 1 - level, and where so few seeds at so high a level see no effect.
+    """
+    wanted, sd = _wanted(power_wanted, level), real("sd", sd, above=0.0, most=LARGEST)
     most = 1.0
     while power(most, 1.0, n, level, df) < wanted:
         most *= 2
+        if most > 1e8:
+            raise InputError(f"{n} seeds see no effect with power {wanted:g} at level {level:g}; add seeds or lower it")
     return sd * float(brentq(lambda effect: power(effect, 1.0, n, level, df) - wanted, 0.0, most))
+
+
+def _wanted(power_wanted: float, level: float) -> float:
+    return real("power_wanted", power_wanted, above=1 - real("level", level, above=0.0, below=1.0), below=1.0)
 
 
 def seeds_needed(effect: float, sd: float, power_wanted: float = 0.8, level: float = 0.95) -> int:
     """Return the fewest seeds that detect `effect` with the wanted power; raises InputError beyond 100,000 seeds."""
-    wanted = real("power_wanted", power_wanted, above=1 - level, below=1.0)
+    wanted = _wanted(power_wanted, level)
     if power(effect, sd, MOST_SEEDS, level) < wanted:
         raise InputError(f"effect {effect:g} is too small beside sd {sd:g} for {MOST_SEEDS:,} seeds; give a larger one")
     return 2 + bisect_left(range(2, MOST_SEEDS), True, key=lambda n: power(effect, sd, n, level) >= wanted)

@@ -199,6 +199,12 @@ def test_configurations_are_frozen_and_compare_by_value():
         (lambda: accounting.model_flops(4, 4, [4, 0], 4), InputError, r"windows\[1\] is 0"),
         (lambda: accounting.state_bytes(4, moments=-8), InputError, "bytes of moments is -8"),
         (lambda: accounting.decoder_matrices(1, 4, 0, 4), InputError, "hidden is 0"),
+        (lambda: accounting.model_flops(4, 4, 4, 4), InputTypeError, "windows are 4; give a tuple"),
+        (lambda: accounting.agreement("0.5", 0.5), InputTypeError, "give a whole number or a Fraction"),
+        (lambda: accounting.agreement("0.5", float("nan")), InputTypeError, "exact is nan"),
+        (lambda: accounting.trainer_parameters(Tables(5, 8)), InputTypeError, "trainer is a Tables; give the Trainer"),
+        (lambda: accounting.table_bytes(SMALL), InputTypeError, "tables is a Trainer; give the Tables"),
+        (lambda: accounting.extra_flops(SMALL, SMALL), InputTypeError, "tables is a Trainer"),
     ],
 )
 def test_bad_input_is_refused_with_what_is_allowed(call, error, words):

@@ -30,7 +30,7 @@ def test_the_interval_and_p_value_are_those_of_scipy(values):
 
 def test_a_contrast_weighs_arms_seed_by_seed():
     assert c.contrast(ARMS, {"a": 1, "b": -1}).tolist() == [0.5, -0.5, 1.0]
-    double = c.contrast(ARMS, c.difference_of_differences("a", "b", "c", "d"))
+    double = c.contrast(ARMS, {"a": 1, "b": -1, "c": -1, "d": 1})
     assert np.allclose(double, [0.5 - 1.0, -0.5 - 2.0, 1.0 - 4.0])
     assert c.t_interval([2.0, 2.0]).p == 0.0  # no spread: the interval is the point
     assert c.t_interval([0.0, 0.0]).p == 1.0
@@ -176,12 +176,18 @@ def test_the_smallest_effect_has_the_wanted_power(n, wanted):
         (lambda: c.contrast(ARMS, {"a": 1.0, "b": -0.5}), "sum to 0.5"),
         (lambda: c.contrast({"a": [1, 2], "b": [1, 2, 3]}, {"a": 1, "b": -1}), "same seeds"),
         (lambda: c.contrast(ARMS, {}), "no arm"),
+        (lambda: c.contrast(ARMS, {"a": 0, "b": 0}), "no arm"),
+        (lambda: c.t_interval([1e200, 2e200]), "give a unit"),
+        (lambda: c.t_interval([1e-320, 2e-320]), "give a unit"),
+        (lambda: c.sign_floor(2000), "from 1 to 1000"),
+        (lambda: c.power(1.0, 1.0, 10**30), "from 2 to"),
+        (lambda: c.smallest_effect(1.0, 2, 0.999999999, 0.99999999999), "see no effect"),
         (lambda: c.block_model({"a": [1, 2]}), "at least two"),
         (lambda: c.block_model({"a": [1, 2], "b": [2, 4]}).additivity_test(), "degree of freedom"),
         (lambda: c.block_model(ARMS).additivity_test(["a", "b", "c", "d"]), "not all"),
         (lambda: c.block_model(ARMS).contrast({"a": 1, "q": -1}), "weights name"),
         (lambda: c.sign_flip_test([1.0] * 21), "at most 20"),
-        (lambda: c.sign_floor(0), "at least 1"),
+        (lambda: c.sign_floor(0), "from 1 to 1000"),
         (lambda: c.holm([0.1, 1.2]), "from 0 to 1"),
         (lambda: c.fieller([1.0, 2.0], [1.0, 2.0, 3.0]), "same seeds"),
         (lambda: c.equivalence([1.0, 2.0], 0.0), "above 0"),
@@ -201,3 +207,35 @@ def test_what_is_no_number_is_a_type_error():
         c.t_interval(["a", "b"])
     with pytest.raises(InputTypeError, match="give"):
         c.power(1.0, 1.0, 3.5)
+    for call in (c.smallest_effect, c.seeds_needed):
+        with pytest.raises(InputTypeError, match="level is 'high'"):
+            call(1.0, 3, level="high")
+    with pytest.raises(InputTypeError, match="give a mapping"):
+        c.contrast(ARMS, ["a", "b"])
+    with pytest.raises(InputTypeError, match="give a mapping"):
+        c.block_model([[1.0, 2.0], [2.0, 1.0]])
+
+
+def test_arms_that_agree_exactly_speak_against_nothing():
+    model = c.block_model({"a": [1.0, 2.0, 3.0], "b": [1.0, 2.0, 3.0], "c": [1.0, 2.0, 3.0]})
+    assert model.additivity_test().p == model.additivity_test(["a"]).p == 1.0
+    assert model.seed_test().p == 0.0  # the seeds differ, and nothing else does
+    assert c.block_model({"a": [1.0, 1.0], "b": [1.0, 1.0]}).seed_test() == (0.0, (1, 1), 1.0)
+
+
+@pytest.mark.parametrize("unit", [1e-140, 1e140])
+def test_a_ratio_changes_with_its_units_alone(unit):
+    top, bottom = [3.0, 4.0, 5.5], [2.0, 2.1, 1.7]
+    plain, scaled = c.fieller(top, bottom), c.fieller(np.array(top) * unit, np.array(bottom) / unit)
+    assert scaled.kind == plain.kind
+    assert np.allclose([scaled.low / unit**2, scaled.high / unit**2], [plain.low, plain.high], rtol=1e-12)
+    assert np.nan not in c.fieller([1.0, 2.0, 3.0], [-1.0, 0.0, 1.0])
+
+
+@pytest.mark.parametrize(("n", "level", "effect"), [(2, 0.99999, 1e5), (3, 0.95, 1e-9), (10**9, 0.95, 1e-4)])
+def test_power_stays_right_at_extremes(n, level, effect):
+    reach = stats.t.isf((1 - level) / 2, n - 1)
+    draws = np.random.default_rng(2).chisquare(n - 1, 40_000) / (n - 1)  # the power is the mean over the variance
+    shift = effect * n**0.5
+    expected = (stats.norm.sf(reach * draws**0.5 - shift) + stats.norm.cdf(-reach * draws**0.5 - shift)).mean()
+    assert abs(c.power(effect, 1.0, n, level) - expected) < 0.005  # two standard errors of the worst share
