@@ -287,6 +287,14 @@ def level_arms(grades: Mapping[str, Array], pair: tuple[Array, Array], *rest: An
     return {f"educated_{count}": graded(educated(place, *pair, settings["clip"])[0]) for count, place in places.items()}
 
 
+def energy_arms(grades: Mapping[str, Array], pair: tuple[Array, Array], *_: Any) -> dict[str, Arm]:
+    """The taxonomic arm, a uniform start with the energy of its graded table, and its grades at the uniform energy."""
+    told = centred(grades["taxonomic"])
+    scale = np.full(len(told), np.sqrt(pair[1] @ told**2))
+    return {"uniform": Arm(), "taxonomic": Arm(grades=told), "larger": Arm(start=scale),
+            "level_energy": Arm(start=1 / scale, grades=told)}  # fmt: skip
+
+
 def component_arms(
     grades: Mapping[str, Array], pair: Any, task: Task, depth: NDArray[np.int64], settings: Settings
 ) -> dict[str, Arm]:
@@ -326,9 +334,8 @@ def grammar_arms(
     return arms, {"gain": gains}
 
 
-CELLS: dict[str, Callable[..., dict[str, Arm]]] = {
-    "anchored": anchored_arms, "clip": clip_arms, "levels": level_arms, "components": component_arms
-}  # fmt: skip
+CELLS: dict[str, Callable[..., dict[str, Arm]]] = {"anchored": anchored_arms, "clip": clip_arms, "levels": level_arms,
+                                                   "components": component_arms, "energy": energy_arms}  # fmt: skip
 
 
 def prefix(text: CodeText, settings: Settings, name: str, rate: float, seed: int, steps: int) -> dict[str, Any]:

@@ -207,3 +207,20 @@ def _grammar_rules(study: Study) -> Iterator[Rule]:
     yield "P15", measured, halves["rate_only"]["high"] < 0 and _includes(halves["start_only"])
     slope = seen(difference(study, ("grammar", "oracle", None), ("grammar", "uniform", None), depth_slope))
     yield "P16", slope, slope["low"] > 0
+
+
+def energy_verdicts(study: Study) -> list[Verdict]:
+    """Judge the predictions of the study that follows up what the ladder's records suggested."""
+    found = {arm: seen(pooled(study, "energy", arm)) for arm in ("taxonomic", "larger", "level_energy")}
+    grid = study.plan.cell("energy")["rates"]
+    ends = [[difference(study, ("energy", arm, k), ("energy", "uniform", k)) for k in (grid[0], grid[-1])]
+            for arm in ("taxonomic", "larger")]  # fmt: skip
+    change = [seen(last - first) for first, last in ends]
+    gap = seen(pooled(study, "energy", "taxonomic", "larger"))
+    return [
+        Verdict("E1", found["taxonomic"], found["taxonomic"]["high"] < 0),
+        Verdict("E2", change[0], change[0]["high"] < 0),
+        Verdict("E3", change[1], change[1]["high"] < 0),
+        Verdict("E4", gap, _includes(gap)),
+        Verdict("E5", found["level_energy"], _includes(found["level_energy"])),
+    ]

@@ -67,6 +67,9 @@ rates = [0.01]
 [[cells]]
 id = "clip"
 rates = [0.01]
+[[cells]]
+id = "energy"
+rates = [0.01]
 """
 
 
@@ -84,7 +87,7 @@ def root(tmp_path_factory):
         patch.setattr(language, "library_text", lambda size: library_text(size, FILES))
         patch.setattr(language, "standard_library", lambda: standard_library(FILES))
         told = studies.run(folder, "tiny", executor=executor, progress=False, only="anchored,grammar")
-        assert {cell for cell, _ in told.missing} == {"unanchored", "components", "levels", "clip"}
+        assert {cell for cell, _ in told.missing} == {"unanchored", "components", "levels", "clip", "energy"}
         assert not studies.run(folder, "tiny", executor=executor, progress=False).missing
         path = folder / "results" / "tiny" / "records" / "levels-s1.json"
         first = json.loads(path.read_text())["values"]
@@ -173,6 +176,10 @@ def test_arms_start_where_they_should_and_grades_have_mean_logarithm_0(settings)
     assert np.allclose(entering(language.graded(g)), table * told, rtol=1e-5)
     assert np.allclose(entering(halves["start_only"]), table * told, rtol=1e-6)
     assert np.allclose(entering(halves["rate_only"]), table, rtol=1e-5)
+    even = np.full(16, 1 / 16)
+    arms = language.energy_arms({"taxonomic": g}, (even, even))
+    assert (entering(arms["larger"]) ** 2).sum() == pytest.approx((table**2).sum() * (told**2).mean(), rel=1e-4)
+    assert np.allclose(entering(arms["level_energy"]), table * told / np.sqrt((told**2).mean()), rtol=1e-5)
     heads = language.model_of(Arm(heads=np.array([1.0, 2.0])), None, settings, 300, 3).grades()["heads"]
     assert heads[0, :, 0].tolist() == pytest.approx([-0.5, 0.5])
     fresh = [language.model_of(arm, None, settings, 300, 3) for arm in (Arm(), language.graded(g))]
@@ -275,6 +282,8 @@ def test_every_prediction_is_judged_on_the_runs_of_a_tiny_study(root):
     verdicts = language_contrasts.verdicts(study)
     assert [each.prediction for each in verdicts] == [f"P{k}" for k in range(1, len(verdicts) + 1)]
     assert all(np.isfinite(list(each.measured.values())).all() for each in verdicts)
+    followed = language_contrasts.energy_verdicts(study)
+    assert [each.prediction for each in followed] == ["E1", "E2", "E3", "E4", "E5"]
 
 
 def test_registered_verdicts_are_those_that_the_chapter_tells():
