@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil, expm1, inf, log1p, prod
+from math import ceil, expm1, inf, log, log1p, prod
 from numbers import Rational
 from typing import Any
 
@@ -23,7 +23,7 @@ def _exact(name: str, value: Any, least: int = 0, most: float = inf, above: bool
     """Return a whole number or Fraction in least <= value <= most, or above least, as a Fraction."""
     if isinstance(value, bool) or not isinstance(value, Rational):
         raise InputTypeError(f"{name} is {value!r:.40}; give a whole number or a Fraction, such as Fraction('0.1')")
-    number = Fraction(value)
+    number = Fraction(int(value.numerator), int(value.denominator))  # numpy's own would overflow in silence
     if number < least or number > most or (above and number == least):
         allowed = f"{'above' if above else 'of at least'} {least}" + (f" and at most {most}" if most < inf else "")
         raise InputError(f"{name} is {number}; give a number {allowed}")
@@ -47,9 +47,10 @@ class LayerMix:
 
     def __post_init__(self) -> None:
         """Check all fields."""
-        count("full", self.full, 0, count("layers", self.layers))
-        _exact("token_bytes", self.token_bytes, above=True)
-        _exact("state_bytes", self.state_bytes, above=True)
+        object.__setattr__(self, "layers", count("layers", self.layers))
+        object.__setattr__(self, "full", count("full", self.full, 0, self.layers))
+        for name in ("token_bytes", "state_bytes"):
+            object.__setattr__(self, name, _exact(name, getattr(self, name), above=True))
 
 
 def delta_state_bytes(
@@ -78,7 +79,7 @@ def bytes_ratio(mix: LayerMix, context: int) -> Fraction:
 
 def threshold(mix: LayerMix) -> Fraction:
     """Return sigma / kappa, the context in tokens at which a state weighs as much as a cache (FTIP 3.7.4)."""
-    return Fraction(mix.state_bytes) / Fraction(mix.token_bytes)
+    return Fraction(mix.state_bytes) / mix.token_bytes
 
 
 def context_saving(mix: LayerMix, share: Exact) -> int:
@@ -134,5 +135,9 @@ def break_even(rate: Exact, number: int, other_number: int) -> float:
 
     A float: `discovery` decides exactly on which side a rate lies.
     """
-    p, power = _exact("rate", rate, most=1), count("number", number) / count("other_number", other_number)
-    return 1.0 if p == 1 else -expm1(power * log1p(-float(p)))
+    p, power = _exact("rate", rate, most=1), Fraction(count("number", number), count("other_number", other_number))
+    if p == 1:
+        return 1.0
+    left = 1 - p  # as a quotient of whole numbers, whose logarithms have no end
+    logarithm = log1p(-float(p)) if 2 * p < 1 else log(left.numerator) - log(left.denominator)
+    return -expm1(float(min(power, Fraction(2**63))) * logarithm)  # a rate that only 2^63 attempts show is 1 to all digits

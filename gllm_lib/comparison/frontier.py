@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate, pairwise
-from math import inf, isnan
+from math import inf
 from numbers import Rational, Real
 from typing import Any
 
@@ -68,15 +68,20 @@ Family = Iterable[Piece | tuple[Number, Number]]
 def number(name: str, value: Any, *, infinite: bool = False) -> Any:
     """Return `value` unchanged if it is a real number; raises InputTypeError if not, InputError for NaN or infinity."""
     if isinstance(value, bool) or not isinstance(value, Real):
-        told = value.reason if isinstance(value, Missing) else repr(value)
-        raise InputTypeError(f"{name} is {told:.60}; give a number, such as 0.5 or Fraction(1, 2)")
-    if isnan(value) or (not infinite and value in (inf, -inf)):
+        told = f"not there ({value.reason:.60})" if isinstance(value, Missing) else f"{value!r:.60}"
+        raise InputTypeError(f"{name} is {told}; give a number, such as 0.5 or Fraction(1, 2)")
+    if value != value or (not infinite and value in (inf, -inf)):
         raise InputError(f"{name} is {value}; give a {'' if infinite else 'finite '}number")
     return value
 
 
 def _pieces(family: Family) -> list[Piece]:
-    return [each if isinstance(each, Piece) else Piece(*each) for each in family]
+    try:
+        return [each if isinstance(each, Piece) else Piece(*each) for each in family]
+    except TypeError as error:
+        if isinstance(error, InputTypeError):
+            raise
+        raise InputTypeError(f"a family is {family!r:.40}; give pairs (cost, score), or Pieces") from error
 
 
 def _feasible(family: Family, budget: Number) -> list[Piece]:
@@ -120,19 +125,19 @@ def iso_quality_ratio(cost_a: Number | Missing, cost_b: Number | Missing) -> Num
             return Missing("incompatible", "a side does not reach the target at any finite cost")
     if cost_b == 0:
         return Missing("incompatible", "the denominator is 0: its infimum over budgets is no cost of an intervention")
-    exact = isinstance(cost_a, Rational) and isinstance(cost_b, Rational)
-    return Fraction(cost_a) / Fraction(cost_b) if exact else cost_a / cost_b  # type: ignore[arg-type, operator]
+    exact = [cost if isinstance(cost, Rational) else Fraction(float(cost)) for cost in (cost_a, cost_b)]  # type: ignore[arg-type]
+    ratio = Fraction(exact[0]) / Fraction(exact[1])
+    if isinstance(cost_a, Rational) and isinstance(cost_b, Rational):
+        return ratio
+    try:
+        return float(ratio)
+    except OverflowError as error:
+        raise InputError("the ratio of the costs is beyond all floats; give Fractions") from error
 
 
 def envelope(scores: Iterable[Number]) -> list[Number]:
     """Return the running maximum of scores in order of cost (FTIP l. 195)."""
     return list(accumulate((number("score", score) for score in scores), max))
-
-
-def difference_band(a: Band, b: Band) -> Band:
-    """Return the interval of x - y for x in a and y in b (FTIP l. 197)."""
-    (low_a, high_a), (low_b, high_b) = _band(a), _band(b)
-    return low_a - high_b, high_a - low_b
 
 
 def crossing(costs: Sequence[Number], bands: Sequence[Band], target: Number) -> Band:
@@ -141,18 +146,22 @@ def crossing(costs: Sequence[Number], bands: Sequence[Band], target: Number) -> 
     It starts at the first band that contains or exceeds the target and ends at the first that lies wholly above it.
     Raises InputError unless costs rise strictly and there is one band for each.
     """
+    costs = [number("cost", cost) for cost in costs]
     if len(costs) != len(bands) or any(one >= other for one, other in pairwise(costs)):
         raise InputError(f"{len(costs)} costs and {len(bands)} bands; give rising costs and one band for each")
-    ends, _ = [_band(band) for band in bands], number("target", target)
+    ends, _ = [band(each) for each in bands], number("target", target)
     possible = (c for c, (_, high) in zip(costs, ends, strict=True) if high >= target)
     certain = (c for c, (low, _) in zip(costs, ends, strict=True) if low >= target)
     return next(possible, inf), next(certain, inf)
 
 
-def _band(band: Band) -> Band:
-    low, high = (number("end of a band", end, infinite=True) for end in band)
-    if low > high:
-        raise InputError(f"the band ({low}, {high}) is empty; give (low, high)")
+def band(value: Band) -> Band:
+    """Return an interval (low, high); raises InputTypeError for another kind, InputError for one without a number."""
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise InputTypeError(f"a band is {value!r:.40}; give (low, high)")
+    low, high = (number("end of a band", end, infinite=True) for end in value)
+    if low > high or low == inf or high == -inf:
+        raise InputError(f"the band ({low}, {high}) holds no number; give (low, high)")
     return low, high
 
 
@@ -169,8 +178,10 @@ def dominates(
         raise InputError(f"{len(a)}, {len(b)} coordinates and senses {senses}; give as many of each, senses 1 or -1")
     if any(isinstance(x, Missing) for x in (*a, *b)):
         return False
-    gains = [s * (number("coordinate", x) - number("coordinate", y)) for x, y, s in zip(a, b, senses, strict=True)]
-    return all(gain >= 0 for gain in gains) and any(gain > 0 for gain in gains)
+    for each in (*a, *b):
+        number("coordinate", each)
+    pairs = [(x, y) if sense == 1 else (y, x) for x, y, sense in zip(a, b, senses, strict=True)]
+    return all(x >= y for x, y in pairs) and any(x > y for x, y in pairs)  # type: ignore[operator]
 
 
 def pareto(vectors: Sequence[Sequence[Number | Missing]], senses: Sequence[int] | None = None) -> list[int]:
@@ -197,6 +208,8 @@ def completions(measured: Family, budget: Number, least: Number, most: Number) -
     `measured` holds (cost, V(cost)). Raises InputError for values that fall, or lie outside (FTIP l. 205, l. 209).
     """
     known = sorted((p.cost, p.score) for p in _pieces(measured))
+    number("budget", budget)
+    band((least, most))
     if any(v > w or (c == d and v != w) for (c, v), (d, w) in pairwise(known)) or any(
         not least <= value <= most for _, value in known
     ):
@@ -210,6 +223,8 @@ def reversing_weights(a: Sequence[Number], b: Sequence[Number]) -> tuple[list[in
     """Return weights w, w' >= 0 with w.a < w.b and w'.a > w'.b, None if one vector is nowhere larger (FTIP l. 67)."""
     if len(a) != len(b):
         raise InputError(f"{len(a)} and {len(b)} costs; give the same coordinates of both")
+    for each in (*a, *b):
+        number("cost", each)
     smaller = next((k for k, (x, y) in enumerate(zip(a, b, strict=True)) if x < y), None)
     larger = next((k for k, (x, y) in enumerate(zip(a, b, strict=True)) if x > y), None)
     if smaller is None or larger is None:

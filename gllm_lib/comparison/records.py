@@ -7,13 +7,13 @@ A field is a value or a `Missing`, which says why it is not there; what a record
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, make_dataclass
-from statistics import fmean
+from statistics import mean
 from typing import Any
 
 from gllm_lib.checks import InputError, InputTypeError
-from gllm_lib.comparison.frontier import KINDS, Missing, Number, dominates, iso_quality_ratio, number
+from gllm_lib.comparison.frontier import KINDS, Missing, Number, band, dominates, iso_quality_ratio, number
 
 UNSTATED = Missing("missing", "the record does not state it")
 Stated = str | Number | Missing
@@ -49,13 +49,15 @@ NAMES = [f"{name}.{each.name}" for name, section in SECTIONS.items() for each in
 
 @dataclass(frozen=True)
 class Quantity:
-    """An amount of at least 0 in a unit, or a weight per unit."""
+    """An amount of at least 0 in a unit, or a weight per unit; raises InputError or InputTypeError for others."""
 
     value: Number
     unit: str
 
     def __post_init__(self) -> None:
-        """Check that the amount is finite and at least 0."""
+        """Check that the amount is finite and at least 0, and that the unit is a word."""
+        if not isinstance(self.unit, str):
+            raise InputTypeError(f"a unit is {self.unit!r:.40}; give a string, such as 'byte'")
         if number("an amount", self.value) < 0:
             raise InputError(f"{self.value} {self.unit} is negative; give an amount of at least 0")
 
@@ -65,7 +67,10 @@ Costs = Mapping[str, Quantity | Missing]
 
 @dataclass(frozen=True)
 class ModelInstance:
-    """One model as trained, run and scored: its sections, cost vector and scores by item (FTIP 3.4.4)."""
+    """One model as trained, run and scored: its sections, cost vector and scores by item (FTIP 3.4.4).
+
+    Raises InputError or InputTypeError for a section, a cost or a score of another kind.
+    """
 
     name: str
     architecture: Any = field(default_factory=Architecture)
@@ -78,19 +83,31 @@ class ModelInstance:
     scores: tuple[Number, ...] | Missing = UNSTATED
 
     def __post_init__(self) -> None:
-        """Check that there is a name, and scores, finite ones, or a Missing."""
+        """Check that there is a name, sections and costs, and scores, finite ones, or a Missing."""
         if not isinstance(self.name, str):
             raise InputTypeError(f"name is {self.name!r:.40}; give a string")
+        kinds = {name: (getattr(self, name), kind) for name, kind in SECTIONS.items()} | {"costs": (self.costs, Mapping)}
+        for name, (value, kind) in kinds.items():
+            if not isinstance(value, kind):
+                raise InputTypeError(f"{name} is {value!r:.40}; give {kind.__name__}(...)")
+        _quantities("cost", self.costs, Quantity | Missing)
         if not isinstance(self.scores, Missing):
+            if isinstance(self.scores, str) or not isinstance(self.scores, Iterable):
+                raise InputTypeError(f"scores are {self.scores!r:.40}; give a tuple of numbers, or a Missing")
+            object.__setattr__(self, "scores", tuple(number("score", score) for score in self.scores))
             if not self.scores:
                 raise InputError(f"{self.name} has no scores; give some, or a Missing with the reason")
-            for score in self.scores:
-                number("score", score)
 
     def get(self, name: str) -> Any:
         """Return a field by its dotted name, such as "recipe.data", or the costs or scores."""
         section, _, key = name.partition(".")
         return getattr(getattr(self, section), key) if key else getattr(self, section)
+
+
+def _quantities(what: str, values: Mapping[str, Any], kind: Any) -> None:
+    for name, value in values.items():
+        if not isinstance(value, kind):
+            raise InputTypeError(f"the {what} of {name} is {value!r:.40}; give a Quantity, such as Quantity(1, 's')")
 
 
 @dataclass(frozen=True)
@@ -113,6 +130,14 @@ class TransferRow:
     boundary: str
     cells: Mapping[str, tuple[Number, Number] | Missing]
 
+    def __post_init__(self) -> None:
+        """Check that cells are of the arms, and intervals or Missing."""
+        if strange := sorted(set(self.cells) - set(ARMS)):
+            raise InputError(f"there is no arm {strange[0]!r}; the cells are of {', '.join(ARMS)}")
+        for cell in self.cells.values():
+            if not isinstance(cell, Missing):
+                band(cell)
+
     @property
     def status(self) -> str:
         """Return "incompatible" if a cell is, else "open" if an arm has no interval, else "complete"."""
@@ -126,6 +151,7 @@ def scalar_cost(costs: Costs, weights: Mapping[str, Quantity]) -> Number | Missi
 
     Missing if a weighted cost is. Raises InputError for a recorded cost without a weight, or in another unit.
     """
+    _quantities("weight", weights, Quantity)
     if undeclared := sorted(set(costs) - set(weights)):
         raise InputError(f"no weight for {', '.join(undeclared)}; declare one, 0 to leave a cost out")
     total: Number = 0
@@ -136,7 +162,7 @@ def scalar_cost(costs: Costs, weights: Mapping[str, Quantity]) -> Number | Missi
         if amount.unit != weight.unit:
             raise InputError(f"{name} is in {amount.unit}, its weight is per {weight.unit}; convert one")
         total += weight.value * amount.value
-    return total
+    return total if total == 0 else number("the scalar cost", total)
 
 
 def _of(*starts: str) -> tuple[str, ...]:
@@ -181,8 +207,13 @@ def compare(
     """Return for every claim about a pair whether the records permit it, in what words, and what would have to match.
 
     `weights` declares the scalar cost and `target` the score at which costs are compared; without them the claim about
-    costs at a target is unknown.
+    costs at a target is unknown. Raises InputError or InputTypeError for weights or a target of another kind.
     """
+    for each in (a, b):
+        if not isinstance(each, ModelInstance):
+            raise InputTypeError(f"a record is a {type(each).__name__}; give a ModelInstance, or decode(...) of its JSON")
+    if target is not None:
+        number("target", target)
     found = {}
     for claim, names in MATCHED.items():
         pairs = {name: (a.get(name), b.get(name)) for name in names}
@@ -225,7 +256,7 @@ def _beyond(claim: str, a: ModelInstance, b: ModelInstance, weights: Any, target
 def _ratio(a: ModelInstance, b: ModelInstance, weights: Any, target: Number | None) -> Finding:
     if weights is None or target is None:
         return Finding("unknown", "declare the weights of the scalar cost and a target")
-    if below := [each.name for each in (a, b) if fmean(each.scores) < target]:  # type: ignore[arg-type]
+    if below := [each.name for each in (a, b) if mean(each.scores) < target]:  # type: ignore[arg-type, type-var]
         return Finding("refused", f"{' and '.join(below)} does not reach the target; its cost there is unmeasured")
     ratio = iso_quality_ratio(scalar_cost(a.costs, weights), scalar_cost(b.costs, weights))
     if isinstance(ratio, Missing):
@@ -234,8 +265,11 @@ def _ratio(a: ModelInstance, b: ModelInstance, weights: Any, target: Number | No
 
 
 def encode(instance: ModelInstance) -> dict[str, Any]:
-    """Return the record as JSON values, each Missing with its reason; `decode` inverts it."""
-    return asdict(instance)
+    """Return the record as JSON values, each Missing with its reason; `decode` inverts it, but Fractions are floats."""
+    if not isinstance(instance, ModelInstance):
+        raise InputTypeError(f"instance is a {type(instance).__name__}; give a ModelInstance")
+    told: dict[str, Any] = json.loads(json.dumps(asdict(instance), default=float))
+    return told
 
 
 def decode(data: Any) -> ModelInstance:
@@ -259,12 +293,12 @@ def _value(value: Any) -> Any:
 
 def schema() -> dict[str, Any]:
     """Return the JSON schema of what `encode` returns, made from the sections."""
-    absent = _object({"kind": {"enum": list(KINDS)}, "reason": {"type": "string"}}, ["kind", "reason"])
+    absent = _object({"kind": {"enum": list(KINDS)}, "reason": {"type": "string", "pattern": r"\S"}}, ["kind", "reason"])
     quantity = _object({"value": {"type": "number", "minimum": 0}, "unit": {"type": "string"}}, ["value", "unit"])
     stated = {"anyOf": [{"type": ["string", "number"]}, absent]}
     parts = {name: _object({each.name: stated for each in fields(make)}) for name, make in SECTIONS.items()}
     costs = {"type": "object", "additionalProperties": {"anyOf": [quantity, absent]}}
-    scores = {"anyOf": [{"type": "array", "items": {"type": "number"}}, absent]}
+    scores = {"anyOf": [{"type": "array", "items": {"type": "number"}, "minItems": 1}, absent]}
     return _object({"name": {"type": "string"}, **parts, "costs": costs, "scores": scores}, ["name"])
 
 
@@ -278,16 +312,18 @@ def from_study(record: Mapping[str, Any], scores: tuple[Number, ...] | Missing =
     `scores` are the values that a chapter reads from it, since a study has many metrics. Raises InputError if the
     record lacks a field.
     """
-    if lacking := {"study", "cell", "seed", "config", "code_sha256", "versions", "machine", "minutes"} - set(record):
-        raise InputError(f"the record lacks {', '.join(sorted(lacking))}; give one of results/*/records")
-    told = {name: json.dumps(part, sort_keys=True) for name, part in record["config"].items()}
-    software = " ".join(f"{name} {version}" for name, version in sorted(record["versions"].items()))
-    return ModelInstance(
-        f"{record['study']}/{record['cell']}/{record['seed']}",
-        Architecture(identity=record["code_sha256"]),
-        systems=Systems(hardware=record["machine"]["cpu"], software=software, repetitions=1),
-        recipe=Recipe(data=told["cell"], budget=told["settings"]),
-        evaluation=Evaluation(task=record["study"], seed=record["seed"]),
-        costs={"wall time": Quantity(record["minutes"], "min")},
-        scores=scores,
-    )
+    try:
+        told = {name: json.dumps(part, sort_keys=True) for name, part in record["config"].items()}
+        software = " ".join(f"{name} {version}" for name, version in sorted(record["versions"].items()))
+        return ModelInstance(
+            f"{record['study']}/{record['cell']}/{record['seed']}",
+            Architecture(identity=record["code_sha256"]),
+            systems=Systems(hardware=record["machine"]["cpu"], software=software, repetitions=1),
+            recipe=Recipe(data=told["cell"], budget=told["settings"]),
+            evaluation=Evaluation(task=record["study"], seed=record["seed"]),
+            costs={"wall time": Quantity(record["minutes"], "min")},
+            scores=scores,
+        )
+    except (KeyError, AttributeError, TypeError) as error:
+        told_as = f"lacks {error}" if isinstance(error, KeyError) else f"is of another kind: {error}"
+        raise InputError(f"the record {told_as}; give one of results/*/records") from error

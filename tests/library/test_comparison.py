@@ -9,6 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import jsonschema
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -204,6 +205,11 @@ def test_records_survive_json_and_meet_their_schema(erased):
         {"name": "A", "recipe": {"data": {"kind": "lost", "reason": "x"}}},
         {"name": "A", "costs": {"time": {"value": -1, "unit": "s"}}},
         {"name": "A", "costs": {"time": {"value": 1}}},
+        {"name": "A", "costs": {"time": 1}},
+        {"name": "A", "costs": {"time": {"value": 1, "unit": 2}}},
+        {"name": "A", "scores": []},
+        {"name": "A", "scores": 0.5},
+        {"name": "A", "scores": {"kind": "missing", "reason": " "}},
     ],
 )
 def test_a_malformed_record_is_refused_by_reader_and_schema(data):
@@ -224,7 +230,7 @@ def test_the_records_of_our_studies_load(path):
 
 
 def test_a_study_record_without_its_fields_is_refused():
-    with pytest.raises(InputError, match="lacks cell"):
+    with pytest.raises(InputError, match="lacks 'config'"):
         from_study({"study": "readouts"})
 
 
@@ -260,3 +266,39 @@ def test_values_of_another_kind_are_refused():
             replace(A, scores=scores)
     with pytest.raises(InputError):
         Quantity(-1, "s")
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "told"),
+    [
+        (lambda: compare(A, B, WEIGHTS, float("nan")), InputError, "target is nan"),
+        (lambda: compare(A, B, WEIGHTS, "high"), InputTypeError, "target is 'high'"),
+        (lambda: compare(A, asdict(B)), InputTypeError, "a record is a dict"),
+        (lambda: compare(A, B, {"time": 1, "memory": 1}, 0.5), InputTypeError, "the weight of time is 1"),
+        (lambda: replace(A, architecture="transformer"), InputTypeError, "give Architecture"),
+        (lambda: replace(A, recipe=A.optimizer), InputTypeError, "give Recipe"),
+        (lambda: replace(A, costs={"time": 5}), InputTypeError, "the cost of time is 5"),
+        (lambda: replace(A, costs="much"), InputTypeError, "costs is 'much'"),
+        (lambda: replace(A, scores="ab"), InputTypeError, "scores are 'ab'"),
+        (lambda: replace(A, scores=0.5), InputTypeError, "scores are 0.5"),
+        (lambda: Quantity(1, 5), InputTypeError, "a unit is 5"),
+        (lambda: encode(asdict(A)), InputTypeError, "give a ModelInstance"),
+        (lambda: scalar_cost({"time": Quantity(1e308, "s")}, {"time": Quantity(1e9, "s")}), InputError, "inf"),
+        (lambda: from_study(None), InputError, "of another kind"),
+        (lambda: from_study({"config": {}, "versions": {}, "study": "s", "cell": "c", "seed": 0}), InputError, "lacks"),
+        (lambda: TransferRow("p", "e", "c", {}, "b", {"no arm": (0, 1)}), InputError, "no arm 'no arm'"),
+        (lambda: TransferRow("p", "e", "c", {}, "b", {ARMS[0]: (1, 0)}), InputError, "holds no number"),
+    ],
+)
+def test_what_is_no_record_is_refused(call, error, told):
+    with pytest.raises(error, match=told):
+        call()
+
+
+def test_scores_of_any_kind_become_json():
+    record = changed(replace(A, scores=np.array([0.5, 0.25], dtype=np.float32)), "evaluation.seed", np.int64(3))
+    assert record.scores == (0.5, 0.25)
+    assert decode(json.loads(json.dumps(encode(record)))).scores == (0.5, 0.25)
+    assert encode(replace(A, scores=(Fraction(1, 4),)))["scores"] == [0.25]
+    huge = replace(A, scores=(1e308, 1e308))
+    assert compare(huge, huge, WEIGHTS, Fraction(1, 2))["cost ratio at the target"].verdict == "granted"

@@ -140,3 +140,10 @@ def test_break_even_separates(rate, number, other):
 def test_bad_input(call, error, told):
     with pytest.raises(error, match=told):
         call()
+
+
+def test_no_size_of_number_is_lost():
+    mix = LayerMix(np.int64(4), 1, np.int64(2**62), 1)
+    assert active_bytes(mix, np.int64(16)) == 2**66 + 3
+    assert break_even(1 - F(1, 10**30), 1, 10) == pytest.approx(0.999)  # 1 - 10^(-30 / 10)
+    assert break_even(F(1, 2), 10**400, 1) == 1.0
