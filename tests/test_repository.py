@@ -17,7 +17,7 @@ import yaml
 import gllm_lib
 from gllm_lib import cli
 from gllm_lib.book.project import open_project
-from gllm_lib.studies import run
+from gllm_lib.studies.run import FLOORS
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = {
@@ -158,7 +158,7 @@ def test_modules_and_the_library_stay_small():
 
 def test_records_hash_every_room_that_a_run_may_use():
     rooms = {path.relative_to(ROOT).parts[1].removesuffix(".py") for path in MODULES} - {"__init__"}
-    assert set(run.FLOORS) == rooms - MACHINERY - {"cli"}
+    assert set(FLOORS) == rooms - MACHINERY - {"cli"}
 
 
 def definitions(path: Path) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]]:
