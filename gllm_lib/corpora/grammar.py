@@ -103,6 +103,22 @@ class Brackets:
         total = sum(weights)
         return np.array([weight / total for weight in weights])
 
+    def pair_law(self) -> NDArray[np.float64]:
+        """Return the stationary law of two neighbouring tokens, shape (V, V), the earlier one first."""
+        kinds, pairs = range(self.kinds), np.zeros((self.vocabulary, self.vocabulary))
+        laws = [[self.conditional([0] * (depth - 1) + [kind] if depth else []).astype(np.float64)
+                 for kind in (kinds if depth else (0,))] for depth in range(self.max_depth + 1)]  # fmt: skip
+        for depth, share in enumerate(self.depth_law()):
+            for kind, law in enumerate(laws[depth]):
+                first = law * float(share) / len(laws[depth])
+                if depth < self.max_depth:
+                    pairs[: self.kinds] += [first[opened] * laws[depth + 1][opened] for opened in kinds]
+                if depth:  # the kind that comes to light is independent of the one that closes
+                    pairs[self.kinds + kind] += first[self.kinds + kind] * np.mean(laws[depth - 1], axis=0)
+                else:
+                    pairs[self.stop] += first[self.stop] * law
+        return pairs
+
     def entropy_rate(self) -> float:
         """Return the entropy of the next token given all before it in the stationary stream, in nats per token.
 

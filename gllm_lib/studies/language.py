@@ -24,18 +24,8 @@ from gllm_lib.corpora.code_text import CodeText, library_text
 from gllm_lib.corpora.grammar import Brackets
 from gllm_lib.models.config import Grading, gpt2_like
 from gllm_lib.models.gpt import GPT
+from gllm_lib.studies import language_arms as told_by
 from gllm_lib.studies.ladder import educated, level_grades, signed_gain
-from gllm_lib.studies.language_arms import (
-    EXACT,
-    basis_of,
-    bracket_pairs,
-    bracket_table,
-    centred,
-    ladder_grades,
-    name_share,
-    profiles,
-    type_sums,
-)
 from gllm_lib.studies.plan import Plan
 from gllm_lib.studies.run import Job
 from gllm_lib.training.evaluate import accuracy_by_depth, evaluate, structural_attention_mass
@@ -97,7 +87,7 @@ def prepare(plan: Plan, root: Path, *, only: str = "") -> dict[str, Any]:
     text = library_text(vocabulary)
     task, training = vars(text_task(text, context)), text.split()[0]
     buffer = io.BytesIO()
-    told = {"position_depth": training.depth} | type_sums(training, standard_library(), vocabulary)
+    told = {"position_depth": training.depth} | told_by.type_sums(training, standard_library(), vocabulary)
     np.savez_compressed(buffer, allow_pickle=False, **task, **told)
     path = write_bytes(root / "build" / "encodings" / f"ladder-{vocabulary}-{context}.npz", buffer.getvalue())
     return {"path": str(path), "sha256": sha256(path), "matches": text.matches_record}
@@ -214,7 +204,7 @@ def measure(job: Job, inputs: Mapping[str, Any]) -> dict[str, Any]:
     if kind == "grammar":
         grammar = Brackets(**settings["brackets"])
         task = bracket_task(grammar, settings, seed)
-        table, level = bracket_table(grammar, settings["width"] // (2 * grammar.kinds))
+        table, level = told_by.bracket_table(grammar, settings["width"] // (2 * grammar.kinds))
         vocabulary = grammar.vocabulary
         arms, facts = grammar_arms(grammar, task, table, level, settings)
     else:
@@ -227,10 +217,10 @@ def measure(job: Job, inputs: Mapping[str, Any]) -> dict[str, Any]:
             uniform = model_of(Arm(), None, settings, vocabulary, ANCHOR + seed)
             facts["anchor"] = trained(task, uniform, Arm(), settings["anchor_rate"], settings, ANCHOR + seed)["curve"]
             table = uniform.embedding.weight.detach().double().numpy()
-            basis = basis_of(table, data)
+            basis = told_by.basis_of(table, data)
             table, facts["filled"] = table @ basis.vectors, basis.filled.tolist()
-            pair = profiles(table, data["pairs"])
-            grades = ladder_grades(basis.level, pair, name_share(table, data), settings["clip"], seed)
+            pair = told_by.profiles(table, data["pairs"])
+            grades = told_by.ladder_grades(basis.level, pair, told_by.name_share(table, data), settings["clip"], seed)
             facts |= {"alpha": _round(pair[0], 6), "tau": _round(pair[1], 6)}
             facts["gain"] = {arm: round(signed_gain(g, *pair), 5) for arm, g in grades.items()}
             facts["grades"] = {arm: _round(g, 4) for arm, g in grades.items()}
@@ -247,7 +237,7 @@ def measure(job: Job, inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 def graded(g: Array) -> Arm:
     """An arm that grades the embedding and starts from the common table."""
-    return Arm(grades=centred(g))
+    return Arm(grades=told_by.centred(g))
 
 
 def anchored_arms(grades: Mapping[str, Array], *_: Any) -> dict[str, Arm]:
@@ -258,7 +248,7 @@ def anchored_arms(grades: Mapping[str, Array], *_: Any) -> dict[str, Arm]:
 
 def halves(g: Array) -> dict[str, Arm]:
     """What AdamW makes of grades: rates and decays of their own from the common start, and a start of their own."""
-    told = centred(g)
+    told = told_by.centred(g)
     return {"rate_only": Arm(start=1 / told, grades=told), "start_only": Arm(start=told)}
 
 
@@ -266,7 +256,9 @@ def unanchored_arms(settings: Settings, seed: int) -> dict[str, Arm]:
     """Arms that nothing tells apart: level grades on coordinates of equal law."""
     level = np.arange(settings["width"]) * 4 // settings["width"]
     even = np.full(settings["width"], 1 / settings["width"])
-    found = ladder_grades(level, (even, even), np.arange(settings["width"], dtype=np.float64), settings["clip"], seed)
+    found = told_by.ladder_grades(
+        level, (even, even), np.arange(settings["width"], dtype=np.float64), settings["clip"], seed
+    )
     return {"uniform": Arm()} | {name: graded(found[name]) for name in ("taxonomic", "reversed", "permuted")}
 
 
@@ -289,7 +281,7 @@ def level_arms(grades: Mapping[str, Array], pair: tuple[Array, Array], *rest: An
 
 def energy_arms(grades: Mapping[str, Array], pair: tuple[Array, Array], *_: Any) -> dict[str, Arm]:
     """The taxonomic arm, a uniform start with the energy of its graded table, and its grades at the uniform energy."""
-    told = centred(grades["taxonomic"])
+    told = told_by.centred(grades["taxonomic"])
     scale = np.full(len(told), np.sqrt(pair[1] @ told**2))
     return {"uniform": Arm(), "taxonomic": Arm(grades=told), "larger": Arm(start=scale),
             "level_energy": Arm(start=1 / scale, grades=told)}  # fmt: skip
@@ -302,12 +294,12 @@ def component_arms(
     deep = settings["clip"] ** (np.clip(depth, 0, DEEPEST) / DEEPEST)
     counts, sums = (np.bincount(task.train, each, minlength=settings["vocabulary"]) for each in (None, deep))
     types = np.where(counts > 0, sums / np.maximum(counts, 1), 1.0)
-    heads = centred(level_grades(settings["heads"], settings["clip"]))
+    heads = told_by.centred(level_grades(settings["heads"], settings["clip"]))
     loss = Arm(types=types, weights=types / types[task.train].mean())
     return {
         "attention": Arm(heads=heads),
         "loss": loss,
-        "all": replace(loss, grades=centred(grades["educated_coordinate"]), heads=heads),
+        "all": replace(loss, grades=told_by.centred(grades["educated_coordinate"]), heads=heads),
         "learned": Arm(penalties=Penalties(magnitude=HOLD)),
         "learned_diverse": Arm(penalties=Penalties(magnitude=HOLD, diversity=DIVERSITY)),
         "parse_depth": replace(loss, weights=deep / deep.mean()),
@@ -321,8 +313,8 @@ def grammar_arms(
     place = task.train[:-1] * grammar.vocabulary + task.train[1:]
     quarters = np.array_split(place, 4)
     met = [np.bincount(each, minlength=grammar.vocabulary**2) for each in quarters]
-    read = profiles(table, np.array(met).reshape(4, grammar.vocabulary, -1).astype(np.float64))
-    exact, clip = profiles(table, bracket_pairs(grammar), EXACT), settings["clip"]
+    read = told_by.profiles(table, np.array(met).reshape(4, grammar.vocabulary, -1).astype(np.float64))
+    exact, clip = told_by.profiles(table, grammar.pair_law()[None], told_by.EXACT), settings["clip"]
     grades = {
         "taxonomic": level_grades(3, clip)[level],
         "reversed": level_grades(3, clip, reverse=True)[level],

@@ -115,23 +115,3 @@ def bracket_table(grammar: Brackets, copies: int) -> tuple[Array, NDArray[np.int
     level = np.repeat(np.repeat(np.arange(3), [each.shape[1] for each in parts]), copies)
     table = np.hstack([amplitude * each for amplitude, each in zip(AMPLITUDES, parts, strict=True)])
     return np.repeat(table, copies, axis=1), level
-
-
-def bracket_pairs(grammar: Brackets) -> Array:
-    """Return the law (1, V, V) of two neighbouring tokens of the stationary stream, exactly."""
-    k = grammar.kinds
-
-    def law(depth: int, kind: int) -> Array:
-        return np.asarray(grammar.conditional([0] * (depth - 1) + [kind] if depth else []), dtype=np.float64)
-
-    pairs = np.zeros((grammar.vocabulary, grammar.vocabulary))
-    for depth, share in enumerate(grammar.depth_law()):
-        for kind in range(k if depth else 1):
-            first = law(depth, kind) * float(share) / (k if depth else 1)
-            if depth < grammar.max_depth:
-                pairs[:k] += [first[opened] * law(depth + 1, opened) for opened in range(k)]
-            if depth:  # the kind that comes to light is independent of the one that closed
-                pairs[k + kind] += first[k + kind] * np.mean([law(depth - 1, other) for other in range(k)], axis=0)
-            else:
-                pairs[grammar.stop] += first[grammar.stop] * law(0, 0)
-    return pairs[None]
