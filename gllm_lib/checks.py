@@ -12,7 +12,7 @@ import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -83,6 +83,19 @@ def flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise InputTypeError(f"{name} is {value!r:.40}; give True or False")
     return value
+
+
+def choose(name: str, value: Any, allowed: Iterable[str | None]) -> None:
+    """Raise InputError unless `value` is one of `allowed`."""
+    known = tuple(allowed)
+    if not isinstance(value, str | None) or value not in known:
+        raise InputError(f"{name} is {value!r:.40}; choose from {', '.join(map(repr, known))}")
+
+
+def put(target: Any, check: Callable[..., Any], names: str, **limits: float) -> None:
+    """Check the named fields of a frozen dataclass with `count` or `real`, and keep them as Python's own numbers."""
+    for name in names.split():
+        object.__setattr__(target, name, check(name, getattr(target, name), **limits))
 
 
 def vector(name: str, value: ArrayLike) -> Vector:

@@ -140,4 +140,4 @@ def break_even(rate: Exact, number: int, other_number: int) -> float:
         return 1.0
     left = 1 - p  # as a quotient of whole numbers, whose logarithms have no end
     logarithm = log1p(-float(p)) if 2 * p < 1 else log(left.numerator) - log(left.denominator)
-    return -expm1(float(min(power, Fraction(2**63))) * logarithm)  # a rate that only 2^63 attempts show is 1 to all digits
+    return -expm1(float(min(power, Fraction(2**63))) * logarithm)  # no float is near enough to 0 for more attempts

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gllm_lib.checks import InputError, count, generator
+from gllm_lib.checks import InputError, choose, count, generator
 
 
 def factor_gradients(f: Any, u: Any, v: Any) -> tuple[Any, Any]:
@@ -54,8 +54,7 @@ def sample(group: str, k: int, rng: np.random.Generator) -> Tensor:
 
     "rotations" and "reflections" are the two halves of O(k). Raises InputError for another name.
     """
-    if group not in GROUPS:
-        raise InputError(f"group is {group!r:.40}; choose from {', '.join(GROUPS)}")
+    choose("group", group, GROUPS)
     return torch.from_numpy(np.ascontiguousarray(GROUPS[group](count("k", k), generator(rng))))
 
 

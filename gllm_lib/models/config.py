@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from gllm_lib.checks import InputError, InputTypeError, as_array, count, flag, real
+from gllm_lib.checks import InputError, InputTypeError, as_array, choose, count, flag, put, real
 from gllm_lib.models.tables import HashedTables
 
 Norm = Literal["layer", "rms"]
@@ -95,10 +95,9 @@ class Grading:
     learned: tuple[Part, ...] = ()
 
     def __post_init__(self) -> None:
-        _set(self, "base", real("base", self.base, above=1.0))
-        _set(self, "clip", real("clip", self.clip, least=1.0, most=LARGEST))
-        if self.kappa is not None:
-            _set(self, "kappa", real("kappa", self.kappa, above=0.0, most=LARGEST))
+        put(self, real, "base", above=1.0)
+        put(self, real, "clip", least=1.0, most=LARGEST)
+        put(self, real, "kappa" * (self.kappa is not None), above=0.0, most=LARGEST)
         _set(self, "levels", tuple(count("levels", width) for width in _listed("levels", self.levels)))
         for part in get_args(Part):
             _set(self, part, None if getattr(self, part) is None else self._grades(part))
@@ -181,21 +180,17 @@ class GPTConfig:
     query_mask: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("vocabulary", "context", "width", "layers", "heads"):
-            _set(self, name, count(name, getattr(self, name)))
+        put(self, count, "vocabulary context width layers heads" + " hidden" * (self.hidden is not None))
         for name, kind in (("norm", Norm), ("position", Position), ("feed_forward", FeedForwardKind)):
-            if getattr(self, name) not in get_args(kind):
-                raise InputError(f"{name} is {getattr(self, name)!r}; choose from {', '.join(get_args(kind))}")
+            choose(name, getattr(self, name), get_args(kind))
         for name in ("bias", "tied", "head_bias", "input_norm", "qk_norm", "query_scale"):
             flag(name, getattr(self, name))
-        _set(self, "rotary_base", real("rotary_base", self.rotary_base, above=1.0))
-        _set(self, "epsilon", real("epsilon", self.epsilon, above=0.0))
+        put(self, real, "rotary_base", above=1.0)
+        put(self, real, "epsilon", above=0.0)
         if self.width % self.heads:
             raise InputError(f"width {self.width} is not divided by {self.heads} heads; choose a divisor of the width")
         if self.position == "rotary" and self.head_width % 2:
             raise InputError(f"rotary turns pairs, and the head width is {self.head_width}; make width / heads even")
-        if self.hidden is not None:
-            _set(self, "hidden", count("hidden", self.hidden))
         if self.grading is not None and not isinstance(self.grading, Grading):
             raise InputTypeError(f"grading is a {type(self.grading).__name__}; give a Grading, or None")
         self._check_grading(self.grading or Grading())

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from gllm_lib.checks import InputError, InputTypeError, count
+from gllm_lib.checks import InputError, InputTypeError, choose, count, put
 
 Storage = Literal["float32", "bfloat16"]
 
@@ -39,18 +39,15 @@ class HashedTables:
     storage: Storage = "bfloat16"
 
     def __post_init__(self) -> None:
-        for name, least in {"modulus": 1, "order": 2, "copies": 1}.items():
-            object.__setattr__(self, name, count(name, getattr(self, name), least))
-        if self.width is not None:
-            count("width", self.width)
+        put(self, count, "modulus copies" + " width" * (self.width is not None))
+        put(self, count, "order", least=2)
         if not isinstance(self.places, tuple | list):
             raise InputTypeError(f"places is {self.places!r:.40}; give a tuple, such as (0, 1, 2, 3)")
         places = tuple(count("places", place, 0) for place in self.places)
         if places and sorted(places) != list(range(self.tables)):
             raise InputError(f"places are {places}; give each of 0 to {self.tables - 1} once, or ()")
         object.__setattr__(self, "places", places)
-        if self.storage not in get_args(Storage):
-            raise InputError(f"storage is {self.storage!r}; choose from {', '.join(get_args(Storage))}")
+        choose("storage", self.storage, get_args(Storage))
 
     @property
     def tables(self) -> int:
@@ -93,8 +90,12 @@ def ngram_keys(tokens_BT: Int[Tensor, "B T"], vocabulary: int, length: int) -> I
 def table_ids(tokens_BT: Int[Tensor, "B T"], vocabulary: int, options: HashedTables) -> Int[Tensor, "tables B T"]:
     """Return the row of each table at each position: the key of its n-gram modulo its number of rows.
 
-    Raises InputError for tokens outside 0 to V - 1, and for keys beyond 64 bits.
+    Raises InputError for tokens outside 0 to V - 1, and for keys beyond 64 bits; InputTypeError for no integers.
     """
+    if not isinstance(tokens_BT, Tensor) or tokens_BT.is_floating_point() or tokens_BT.dtype == torch.bool:
+        raise InputTypeError(f"tokens are {tokens_BT!r:.40}; give a tensor of integers, shape (batch, positions)")
+    if tokens_BT.ndim != 2 or not tokens_BT.numel():
+        raise InputError(f"tokens have shape {tuple(tokens_BT.shape)}; give (batch, positions), none of them zero")
     options.columns(options.width or options.tables, vocabulary)
     least, most = (0, 0) if tokens_BT.is_meta else (int(end) for end in tokens_BT.aminmax())
     if least < 0 or most >= vocabulary:

@@ -44,10 +44,8 @@ class Equivariant(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Step the matrices that have a gradient; return what `closure` returns."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        with torch.enable_grad():
+            loss = None if closure is None else closure()
         for group in self.param_groups:
             params = [each for each in group["params"] if each.grad is not None]
             for each, direction in zip(params, self.directions(params, group), strict=True):

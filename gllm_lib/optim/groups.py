@@ -9,15 +9,15 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
 
-from gllm_lib.checks import InputError, InputTypeError, count, flag, real
-from gllm_lib.optim.muon import Muon, MuonOptions, choose
+from gllm_lib.checks import InputError, InputTypeError, choose, count, flag, put, real
+from gllm_lib.optim.muon import Muon, MuonOptions
 from gllm_lib.optim.prepolar import homotopy, neumann_whiten
-from gllm_lib.optim.tables import Rounding, TableWrite
+from gllm_lib.optim.tables import MOST_SEED, Rounding, TableWrite
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,16 +50,20 @@ class Group:
             raise InputError(f"pattern {self.pattern!r} is no regular expression: {error}") from error
         choose("method", self.method, ("muon", "adamw", "table"))
         choose("storage", self.storage, ("float32", "bfloat16"))
-        for name in ("rate", "decay", "epsilon"):
-            real(name, getattr(self, name), least=0)
-        if not isinstance(self.betas, tuple | list) or len(self.betas) != 2:
-            raise InputTypeError(f"betas are {self.betas!r:.40}; give two numbers, such as (0.8, 0.95)")
-        betas = tuple(real(f"betas[{i}]", beta, least=0, below=1) for i, beta in enumerate(self.betas))
-        object.__setattr__(self, "betas", betas)
+        put(self, real, "rate decay", least=0)
+        put(self, real, "epsilon", above=0)
+        object.__setattr__(self, "betas", two_betas(self.betas))
         if (flag("whiten", self.whiten) and self.method == "muon") or (
             self.storage != "float32" and self.method != "adamw"
         ):
             raise InputError(f"group {self.name!r}: {self.method} has no such whitening or storage; leave it out")
+
+
+def two_betas(betas: Any) -> tuple[float, ...]:
+    """Return the two memories of AdamW, numbers from 0 to below 1; raises InputError or InputTypeError for others."""
+    if not isinstance(betas, tuple | list) or len(betas) != 2:
+        raise InputTypeError(f"betas are {betas!r:.40}; give two numbers, such as (0.8, 0.95)")
+    return tuple(real(f"betas[{i}]", beta, least=0, below=1) for i, beta in enumerate(betas))
 
 
 GROUPS = (  # the trainer of OE has rates of its own: matrices 0.04, embeddings 0.6 and head 0.004 by sqrt(768 / D)
@@ -109,21 +113,22 @@ class Package(MuonOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        groups = tuple(each if isinstance(each, Group) else Group(**each) for each in self.groups)
+        try:
+            groups = tuple(each if isinstance(each, Group) else Group(**each) for each in self.groups)
+        except TypeError as error:
+            raise InputTypeError(f"groups are unreadable: {error}; give Group(...) each, or its fields") from error
         object.__setattr__(self, "groups", groups)
         if not groups or len({each.name for each in groups}) < len(groups):
             raise InputError("groups need names, each another; give at least one Group(...)")
         choose("schedule", self.schedule, ("cosine", "warmdown"))
         choose("decay_schedule", self.decay_schedule, ("constant", "linear", "cosine"))
         choose("whiten_centre", self.whiten_centre, ("all", "visited", "none"))
-        choose("table_rounding", self.table_rounding, ("nearest", "stochastic"))
-        for name in ("hold", "warmup", "momentum_ramp", "equilibrate_ramp", "whiten_ramp", "seed"):
-            count(name, getattr(self, name), 0)
-        count("first", self.first, 0, 1)
-        for name in ("warmdown", "floor"):
-            real(name, getattr(self, name), least=0, most=1)
-        for name in ("momentum", "momentum_start", "cooldown"):
-            real(name, getattr(self, name) or 0.0, least=0, below=1)
+        choose("table_rounding", self.table_rounding, get_args(Rounding))
+        put(self, count, "hold warmup momentum_ramp equilibrate_ramp whiten_ramp", least=0)
+        put(self, count, "seed", least=0, most=MOST_SEED)
+        put(self, count, "first", least=0, most=1)
+        put(self, real, "warmdown floor", least=0, most=1)
+        put(self, real, "momentum momentum_start" + " cooldown" * (self.cooldown is not None), least=0, below=1)
 
     def changed(self, group: str, **changes: Any) -> Package:
         """Return the package with fields of one group changed; raises InputError for a name that no group has."""
@@ -255,7 +260,13 @@ class Optimizers:
         return {"taken": self.taken, "parts": {name: part.state_dict() for name, part in self.parts.items()}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take up what `state_dict` returned."""
+        """Take up what `state_dict` returned, with its betas, decay and storage; InputError if it does not fit."""
+        here, there = (
+            {name: [len(group["params"]) for group in part["param_groups"]] for name, part in parts.items()}
+            for parts in (self.state_dict()["parts"], state.get("parts", {}))
+        )
+        if here != there:
+            raise InputError(f"the state is of {there}, these optimizers of {here}; give one of the same groups")
         for name, part in self.parts.items():
             part.load_state_dict(state["parts"][name])
         self.taken = state["taken"]
@@ -309,4 +320,5 @@ def _part(group: Group, package: Package, params: list[Any], tables: dict[Tensor
 
 def _tables(model: nn.Module) -> dict[Tensor, Tensor]:
     """Return each hashed table of a model with its counts."""
-    return {table: counts for each in model.modules() if hasattr(each, "pairs") for table, counts in each.pairs()}
+    held = (each.pairs() for each in model.modules() if callable(getattr(each, "pairs", None)))
+    return {table: counts for pairs in held for table, counts in pairs}

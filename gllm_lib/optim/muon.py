@@ -6,7 +6,7 @@ Shapes: S matrices of one shape, m rows, n columns.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gllm_lib.checks import InputError, InputTypeError, count, flag, real
+from gllm_lib.checks import InputError, InputTypeError, choose, count, flag, put, real
 from gllm_lib.optim.polar import Schedule, polar, polar_schedule
 from gllm_lib.optim.prepolar import HOMOTOPIES, equilibrate
 
@@ -59,10 +59,10 @@ class MuonOptions:
             flag(name, getattr(self, name))
         schedule = polar_schedule(self.polar)
         object.__setattr__(self, "polar", self.polar if isinstance(self.polar, str) else schedule)
-        object.__setattr__(self, "equilibrate", count("equilibrate", self.equilibrate, 0))
-        real("safety", self.safety, least=1)
-        real("epsilon", self.epsilon, least=1e-12)
-        real("beta2", self.beta2, least=0, below=1)
+        put(self, count, "equilibrate", least=0)
+        put(self, real, "safety", least=1)
+        put(self, real, "epsilon", least=1e-12)
+        put(self, real, "beta2", least=0, below=1)
         choose("polar_dtype", self.polar_dtype, DTYPES)
         choose("homotopy", self.homotopy, HOMOTOPIES)
         choose("equilibrate_on", self.equilibrate_on, ("update", "momentum"))
@@ -99,18 +99,16 @@ class Muon(torch.optim.Optimizer):
         real("momentum", given["momentum"], least=0, below=1)
         real("alpha", given["alpha"], least=0, most=1)
         super().add_param_group(param_group)
-        bad = [tuple(each.shape) for each in self.param_groups[-1]["params"] if each.ndim != 2]
+        bad = [tuple(each.shape) for each in self.param_groups[-1]["params"] if each.ndim != 2 or not each.numel()]
         if bad:
             del self.param_groups[-1]
-            raise InputError(f"a parameter has shape {bad[0]}; Muon steps matrices: give others to AdamW")
+            raise InputError(f"a parameter has shape {bad[0]}; Muon steps matrices with entries: give others to AdamW")
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Step every parameter that has a gradient; return what `closure` returns."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        with torch.enable_grad():
+            loss = None if closure is None else closure()
         for group in self.param_groups:
             for same in _stacks(group["params"]):
                 self._step(same, group)
@@ -156,13 +154,6 @@ def rate_scale(scale: str, rows: int, columns: int) -> float:
     if scale == "original":
         return math.sqrt(max(1.0, rows / columns))
     return 0.2 * math.sqrt(max(rows, columns)) if scale == "match_rms_adamw" else 1.0
-
-
-def choose(name: str, value: Any, allowed: Iterable[Any]) -> None:
-    """Raise InputError unless `value` is one of `allowed`."""
-    allowed = tuple(allowed)
-    if value not in allowed:
-        raise InputError(f"{name} is {value!r:.40}; choose from {', '.join(map(repr, allowed))}")
 
 
 def _stacks(params: list[Tensor]) -> Iterator[list[Tensor]]:

@@ -97,7 +97,8 @@ def polar(
     wide = torch.promote_types(batch.dtype, torch.float32)
     norm = torch.linalg.vector_norm(batch, dim=(-2, -1), keepdim=True, dtype=wide)
     finite("batch", norm)
-    x = (batch / (safety * norm).clamp(min=epsilon).to(batch.dtype)).to(dtype).reshape(-1, *batch.shape[-2:])
+    least = max(epsilon, torch.finfo(batch.dtype).tiny)  # float16 has no 1e-12, and 0 / 0 is no zero
+    x = (batch / (safety * norm).clamp(min=least).to(batch.dtype)).to(dtype).reshape(-1, *batch.shape[-2:])
     x = x[0] if len(x) == 1 else x  # two matrices are multiplied faster than two stacks of one
     for first, *others in steps:
         x = _step(x, first, others)

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from gllm_lib.checks import InputError, InputTypeError, count, flag, real
+from gllm_lib.checks import InputError, InputTypeError, choose, count, flag, real
 from gllm_lib.optim.polar import finite, matrices
 
 HOMOTOPIES = ("exponent", "blend")
@@ -38,8 +38,7 @@ def equilibrate(
     matrices("matrix", matrix)
     alpha, passes = real("alpha", alpha, least=0, most=1), count("passes", passes)
     epsilon = real("epsilon", epsilon, least=1e-20)
-    if by not in HOMOTOPIES:
-        raise InputError(f"by is {by!r:.40}; give one of {', '.join(HOMOTOPIES)}")
+    choose("by", by, HOMOTOPIES)
     if alpha == 0:
         return matrix
     scaled = matrix.to(torch.promote_types(matrix.dtype, torch.float32))

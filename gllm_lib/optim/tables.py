@@ -12,10 +12,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from gllm_lib.checks import InputError, InputTypeError, count, real
+from gllm_lib.checks import InputError, InputTypeError, choose, count, real
 from gllm_lib.optim.prepolar import homotopy, neumann_whiten
 
 FLOOR = 1e-30  # of the root mean square (OE Sec. 2.1)
+MOST_SEED = 2**31 - 1
 Rounding = Literal["nearest", "stochastic"]
 
 
@@ -43,10 +44,9 @@ class TableWrite(torch.optim.Optimizer):
         pairs = [_pair(each) for each in tables]
         if not pairs:
             raise InputError("there are no tables; give pairs of a table and its counts, as model.tables.pairs() does")
-        if rounding not in get_args(Rounding):
-            raise InputError(f"rounding is {rounding!r}; choose from {', '.join(get_args(Rounding))}")
+        choose("rounding", rounding, get_args(Rounding))
         self._counts = [counts for _, counts in pairs]  # not in the groups: load_state_dict would copy them
-        self._rounding, self._seed = rounding, count("seed", seed, 0, 2**31 - 1)
+        self._rounding, self._seed = rounding, count("seed", seed, 0, MOST_SEED)
         self._neumann = None if neumann is None else count("neumann", neumann, 0)
         super().__init__([table for table, _ in pairs], {"lr": real("lr", lr, least=0.0)})
 

@@ -8,13 +8,11 @@ from dataclasses import dataclass, field, fields
 import torch
 from torch import nn
 
-from gllm_lib.checks import InputError, InputTypeError, count, real
-from gllm_lib.optim.groups import Optimizers, Package, optimizers
+from gllm_lib.checks import InputError, InputTypeError, count, put, real
+from gllm_lib.optim.groups import Optimizers, Package, optimizers, two_betas
 from gllm_lib.training.loss import Penalties
 
-_COUNTS = {"steps": 1, "batch": 1, "accumulate": 1, "warmup": 0, "seed": 0, "save_every": 0}
 _OF_ADAMW = ("peak", "floor", "warmup", "betas", "decay", "epsilon")  # what a package says for itself
-_RATES = ("peak", "floor", "decay", "epsilon", "gradient_clip")
 
 
 @dataclass(frozen=True)
@@ -43,10 +41,10 @@ class Recipe:
     package: Package | None = None
 
     def __post_init__(self) -> None:
-        for name, least in _COUNTS.items():
-            object.__setattr__(self, name, count(name, getattr(self, name), least, 2**63 - 1))
-        for name in _RATES:
-            object.__setattr__(self, name, real(name, getattr(self, name), least=0))
+        put(self, count, "steps batch accumulate", least=1, most=2**63 - 1)
+        put(self, count, "warmup seed save_every", least=0, most=2**63 - 1)
+        put(self, real, "peak floor decay gradient_clip", least=0)
+        put(self, real, "epsilon", above=0)
         if not self.peak >= self.floor:
             raise InputError(f"the rate falls from peak {self.peak:g} to floor {self.floor:g}; give peak >= floor")
         if self.warmup >= self.steps:
@@ -55,6 +53,7 @@ class Recipe:
             raise InputError(f"batch {self.batch} does not split into {self.accumulate} equal micro-batches")
         if not isinstance(self.penalties, Penalties):
             raise InputTypeError(f"penalties is a {type(self.penalties).__name__}; give Penalties(...)")
+        object.__setattr__(self, "betas", two_betas(self.betas))
         if self.package is not None:
             if not isinstance(self.package, Package):
                 raise InputTypeError(f"package is a {type(self.package).__name__}; give a Package, or None")
@@ -62,10 +61,6 @@ class Recipe:
             told = [name for name in _OF_ADAMW if getattr(self, name) != own[name]]
             if told:
                 raise InputError(f"{told[0]} is given beside a package, which has its own; leave {told[0]} out")
-        if not isinstance(self.betas, tuple | list) or len(self.betas) != 2:
-            raise InputTypeError(f"betas are {self.betas!r:.40}; give two numbers, such as (0.9, 0.95)")
-        betas = tuple(real(f"betas[{i}]", beta, least=0, below=1) for i, beta in enumerate(self.betas))
-        object.__setattr__(self, "betas", betas)
 
 
 def cosine(step: int, steps: int, peak: float, floor: float, warmup: int = 0) -> float:

@@ -13,7 +13,8 @@ import torch
 
 from gllm_lib.checks import InputError, InputTypeError
 from gllm_lib.grading import select
-from gllm_lib.models import GPT, GPTConfig, Grading, gpt2_like, llama_like
+from gllm_lib.models import GPT, GPTConfig, Grading, HashedTables, gpt2_like, llama_like
+from gllm_lib.models.tables import table_ids
 from tests.library.small_models import (
     SMALL,
     WIDTH,
@@ -35,7 +36,7 @@ BAD_CONFIGS = [
     (InputError, r"output have shape \(4,\); give \(11,\)", {"grading": Grading(output=[0] * 4)}),
     (InputError, "after_rotary needs position", {"grading": Grading(heads=[0] * K, after_rotary=True)}),
     (InputError, "graded position is sinusoidal", {"grading": Grading(position=True)}),
-    (InputError, "norm is 'batch'; choose from layer, rms", {"norm": "batch"}),
+    (InputError, "norm is 'batch'; choose from 'layer', 'rms'", {"norm": "batch"}),
     (InputError, "feed_forward is 'moe'", {"feed_forward": "moe"}),
     (InputError, "leaves a level", {"feed_forward": "levels", "hidden": 2, "grading": Grading(levels=(1, 11))}),
     (InputError, "layers is 0", {"layers": 0}),
@@ -205,3 +206,18 @@ except Exception as error:
     done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "TypeCheckError"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "error", "told"),
+    [
+        ([[1, 2]], InputTypeError, "give a tensor of integers"),
+        (torch.ones(1, 2), InputTypeError, "give a tensor of integers"),
+        (torch.ones(1, 2) > 0, InputTypeError, "give a tensor of integers"),
+        (torch.zeros(1, 0, dtype=torch.long), InputError, r"shape \(1, 0\)"),
+        (torch.zeros(3, dtype=torch.long), InputError, r"shape \(3,\)"),
+    ],
+)
+def test_rows_of_tables_are_of_token_ids(tokens, error, told):
+    with pytest.raises(error, match=told):
+        table_ids(tokens, 11, HashedTables(7))

@@ -261,6 +261,8 @@ def test_what_is_no_matrix_is_refused_and_not_kept():
     muon = Muon(parameters())
     with pytest.raises(InputError, match=r"shape \(3,\); Muon steps matrices"):
         muon.add_param_group({"params": [torch.nn.Parameter(torch.zeros(3))]})
+    with pytest.raises(InputError, match=r"shape \(0, 3\); Muon steps matrices with entries"):
+        muon.add_param_group({"params": [torch.nn.Parameter(torch.zeros(0, 3))]})
     assert len(muon.param_groups) == 1
     with pytest.raises(InputTypeError, match="options are a dict"):
         Muon(parameters(), {"nesterov": True})

@@ -334,6 +334,12 @@ def test_states_travel_through_state_dict_too():
         ({"cooldown": 1.0}, InputError, "cooldown is 1.0"),
         ({"momentum_start": -0.1}, InputError, "momentum_start is -0.1"),
         ({"equilibrate": 1.5}, InputTypeError, "equilibrate is 1.5"),
+        ({"momentum": None}, InputTypeError, "momentum is None"),
+        ({"momentum_start": ""}, InputTypeError, "momentum_start is ''"),
+        ({"cooldown": False}, InputTypeError, "cooldown is False"),
+        ({"groups": None}, InputTypeError, "groups are unreadable"),
+        ({"groups": ({"name": "x"},)}, InputTypeError, "give Group"),
+        ({"seed": 2**31}, InputError, "seed is 2147483648"),
     ],
 )
 def test_packages_that_mean_nothing_are_refused(changes, error, told):
@@ -349,6 +355,7 @@ def test_packages_that_mean_nothing_are_refused(changes, error, told):
         ({"method": "sgd"}, InputError, "'muon', 'adamw', 'table'"),
         ({"storage": "float16"}, InputError, "'float32', 'bfloat16'"),
         ({"rate": -1}, InputError, "rate is -1"),
+        ({"epsilon": 0}, InputError, "epsilon is 0.0; give a finite number above 0"),  # a row without gradient: 0 / 0
         ({"betas": (0.9,)}, InputTypeError, r"betas are \(0.9,\)"),
         ({"betas": (0.9, 1.0)}, InputError, r"betas\[1\] is 1.0"),
         ({"whiten": 1}, InputTypeError, "whiten is 1"),
@@ -359,6 +366,35 @@ def test_packages_that_mean_nothing_are_refused(changes, error, told):
 def test_groups_that_mean_nothing_are_refused(changes, error, told):
     with pytest.raises(error, match=told):
         Group(**{"name": "x", "pattern": "", "method": "adamw", "rate": 0.1} | changes)
+
+
+def test_numbers_of_numpy_become_ones_that_json_and_checkpoints_keep(tmp_path):
+    given = {"rate": np.float32(0.5), "decay": np.int64(0), "epsilon": np.float64(1e-8)}
+    package = replace(PACKAGE, hold=np.int64(1), safety=np.float32(1.5), floor=np.float32(0.5)).changed("head", **given)
+    assert copied(package, Package) == package
+    config = replace(EVERYTHING, tables=replace(TABLES, width=np.int64(16)), epsilon=np.float32(0.5))
+    assert copied(config, GPTConfig) == config
+    train(build(config), TOKENS, Recipe(steps=np.int64(1), batch=2, package=package), folder=tmp_path)
+    assert checkpoint_path(tmp_path).exists()
+
+
+@pytest.mark.parametrize("other", [ADAMW, replace(PACKAGE, groups=PACKAGE.groups[1:])])
+def test_a_state_of_other_groups_is_refused_and_changes_nothing(other):
+    model = build(EVERYTHING)
+    ours, theirs = optimizers(model, PACKAGE, 8), optimizers(build(EVERYTHING), other, 8)
+    loss_of(model).backward()
+    ours.step()
+    before = pickle.dumps(theirs.state_dict())
+    for state in (ours.state_dict(), {}):
+        with pytest.raises(InputError, match="give one of the same groups"):
+            theirs.load_state_dict(state)
+    assert pickle.dumps(theirs.state_dict()) == before
+
+
+def test_another_attribute_called_pairs_is_no_table():
+    model = torch.nn.Linear(2, 2)
+    model.pairs = 5
+    assert set(optimizers(model, PACKAGE, 8).parts) == {"matrices", "scalars"}
 
 
 def test_other_misuse_is_refused():
@@ -372,3 +408,5 @@ def test_other_misuse_is_refused():
         Recipe(steps=2, batch=2, package={})
     with pytest.raises(InputError, match="peak is given beside a package"):
         Recipe(steps=2, batch=2, peak=1.0, package=NATIVE)
+    with pytest.raises(InputError, match=r"epsilon is 0\.0; give a finite number above 0"):
+        Recipe(steps=2, batch=2, epsilon=0)

@@ -219,7 +219,7 @@ def test_visited_rows_alone_are_centred():
         (lambda: singular_map("polar-express", 9.0), InputError, "beyond all doubles"),
         (lambda: equilibrate(torch.eye(2), 1.1), InputError, "at most 1"),
         (lambda: equilibrate(torch.eye(2), 1.0, 0), InputError, "at least 1"),
-        (lambda: equilibrate(torch.eye(2), by="power"), InputError, "exponent, blend"),
+        (lambda: equilibrate(torch.eye(2), by="power"), InputError, "'exponent', 'blend'"),
         (lambda: equilibrate(torch.eye(2), epsilon=0), InputError, "at least 1e-20"),
         (lambda: equilibrate(torch.tensor([[math.inf]])), InputError, "not finite"),
         (lambda: homotopy(-1, 25), InputError, "at least 0"),
@@ -235,3 +235,9 @@ def test_visited_rows_alone_are_centred():
 def test_bad_input_is_refused(call, error, says):
     with pytest.raises(error, match=says):
         call()
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_zero_stays_zero_in_every_type(kind):
+    assert not polar(torch.zeros(3, 2, dtype=kind)).any()
+    assert polar(torch.eye(2, dtype=kind)).dtype == kind

@@ -103,7 +103,7 @@ def test_tables_are_those_of_the_source():
         ({"modulus": 5, "copies": 0}, "copies is 0"),
         ({"modulus": 5, "width": 0}, "width is 0"),
         ({"modulus": 5, "places": (0, 1, 2, 2)}, "give each of 0 to 3 once"),
-        ({"modulus": 5, "storage": "float16"}, "choose from float32, bfloat16"),
+        ({"modulus": 5, "storage": "float16"}, "choose from 'float32', 'bfloat16'"),
         ({"modulus": 5, "width": 6}, "4 tables do not fill 6 of 8 columns"),
         ({"modulus": 5, "width": 12}, "a width of at most 8"),
         ({"modulus": 5, "order": 20, "width": 8}, "38 tables do not fill"),
