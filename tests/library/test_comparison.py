@@ -147,6 +147,13 @@ def test_a_single_fastest_run_defines_no_cost():
         assert name in finding.fields
 
 
+def test_costs_that_nobody_states_are_unknown_and_those_that_both_do_are_named():
+    missing = replace(B, costs={"time": GAP, "energy": Quantity(1, "J")})
+    for other in (missing, replace(B, costs={})):
+        assert compare(A, other)["measured costs"].verdict == compare(other, A)["measured costs"].verdict == "unknown"
+    assert compare(A, replace(B, costs=B.costs | {"memory": GAP}))["measured costs"].says.endswith(": time")
+
+
 def test_dominance_is_declared_by_name():
     assert compare(A, changed(B, "capability.state", 2))["capability order"].says == "B dominates"
     finding = compare(A, changed(changed(B, "capability.state", 2), "capability.portability", 0))["capability order"]
