@@ -1,9 +1,9 @@
 """From a graded model to the plain one that computes the same function (GLLM Rem. 1, Cor. 1, Rem. 3).
 
 What the forward pass multiplies into weights on every call is multiplied into them once, by the same products:
-what is elementwise there is the same bits here, for all grades. A product with level projections, and the sum of the
-levels' feed-forward units, are taken in another order here, and agree to rounding. Query scales stay: they commute with
-the rotation, but the norm before them takes away what weights before it would carry.
+what is elementwise there is the same bits here, for all grades. Grades after the rotation, a product with level
+projections, and the sum of the levels' feed-forward units are taken in another order here, and agree to rounding. Query
+scales stay: they commute with the rotation, but the norm before them takes away what weights before it would carry.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ class GPT(nn.Module):
         if metric is not None:
             x_BTD = x_BTD * metric if metric.ndim == 1 else x_BTD @ metric
         if self.tables is not None:
-            x_BTD = x_BTD + self.tables(tokens_BT)
+            x_BTD = x_BTD + self.tables(tokens_BT).to(x_BTD.dtype)  # float16 beside bfloat16 would be float32
         if self.config.position != "rotary":
             table = self.position.table[: tokens_BT.shape[1]]
             x_BTD = x_BTD + (table if self.grading is None else self.grading.place(table))

@@ -308,7 +308,8 @@ def _part(group: Group, package: Package, params: list[Any], tables: dict[Tensor
     if group.method == "table":
         neumann = package.whiten_ramp if group.whiten else None
         pairs = [(each, tables[each]) for each in params]
-        return TableWrite(pairs, group.rate, rounding=package.table_rounding, seed=package.seed, neumann=neumann)
+        options: dict[str, Any] = {"rounding": package.table_rounding, "seed": package.seed, "first": package.first}
+        return TableWrite(pairs, group.rate, neumann=neumann, **options)
     if group.method == "muon":
         return Muon(params, package, lr=group.rate, weight_decay=group.decay, momentum=package.momentum)
     matrices = [{"params": [each for each in params if each.ndim > 1], "weight_decay": group.decay}]

@@ -15,7 +15,7 @@ HOMOTOPIES = ("exponent", "blend")
 def homotopy(step: float, ramp: float) -> float:
     """Return min(step / ramp, 1)^2, from 0 to 1; `ramp=0` is 1 throughout (OE Sec. 2.1: ramps of 25 and 80 steps).
 
-    The source does not say where its steps begin; the optimizers here count from 0. Raises InputError below 0.
+    The source does not say where its steps begin; `Package.first` does. Raises InputError below 0.
     """
     step, ramp = real("step", step, least=0), real("ramp", ramp, least=0)
     return min(step / ramp, 1.0) ** 2 if ramp else 1.0

@@ -30,6 +30,7 @@ class TableWrite(torch.optim.Optimizer):
 
     - rounding: "nearest" (OE is silent) or, for bfloat16, "stochastic": up or down in proportion, from `seed`
     - neumann: whiten g_r / n_r over the visited rows (OE Sec. 4.3), ramped over as many steps; None does not
+    - first: the t of the ramp's first step, 0 or 1
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class TableWrite(torch.optim.Optimizer):
         rounding: Rounding = "nearest",
         seed: int = 0,
         neumann: int | None = None,
+        first: int = 0,
     ) -> None:
         pairs = [_pair(each) for each in tables]
         if not pairs:
@@ -48,6 +50,7 @@ class TableWrite(torch.optim.Optimizer):
         self._counts = [counts for _, counts in pairs]  # not in the groups: load_state_dict would copy them
         self._rounding, self._seed = rounding, count("seed", seed, 0, MOST_SEED)
         self._neumann = None if neumann is None else count("neumann", neumann, 0)
+        self._first = count("first", first, 0, 1)
         super().__init__([table for table, _ in pairs], {"lr": real("lr", lr, least=0.0)})
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -68,7 +71,7 @@ class TableWrite(torch.optim.Optimizer):
             wide = torch.promote_types(table.dtype, torch.float32)
             sums_rW, visits_r1 = sums_rW.to(wide), counts.index_select(0, rows_r)[:, None].to(wide)
             if self._neumann is not None and len(rows_r):
-                sums_rW = neumann_whiten(sums_rW / visits_r1, homotopy(done, self._neumann))
+                sums_rW = neumann_whiten(sums_rW / visits_r1, homotopy(done + self._first, self._neumann))
                 visits_r1 = torch.ones_like(visits_r1)
             fresh_rW = table.index_select(0, rows_r).to(wide)  # a copy, ten times faster than table[rows_r]
             if len(rows_r):

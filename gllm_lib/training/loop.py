@@ -59,10 +59,12 @@ def single_thread() -> Iterator[None]:
 
 @contextmanager
 def _visited_rows_only(model: GPT, optimizer: torch.optim.Optimizer | Optimizers) -> Iterator[None]:
-    """Let tables give gradients of visited rows inside, where the write takes them and one process has them all."""
+    """Let tables give gradients of visited rows inside, where the write takes all and one process has them all."""
     parts = optimizer.parts.values() if isinstance(optimizer, Optimizers) else ()
+    written = {each for part in parts if isinstance(part, TableWrite) for each in part.param_groups[0]["params"]}
     if model.tables is not None:
-        model.tables.sparse = _ranks() == 1 and any(isinstance(part, TableWrite) for part in parts)
+        trained = {each for each in model.tables.weights if each.requires_grad}
+        model.tables.sparse = _ranks() == 1 and trained <= written
     try:
         yield
     finally:

@@ -391,6 +391,36 @@ def test_a_state_of_other_groups_is_refused_and_changes_nothing(other):
     assert pickle.dumps(theirs.state_dict()) == before
 
 
+def test_tables_may_go_to_different_optimizers():
+    own = Group(name="own", pattern=r"^tables\.weights\.0", method="adamw", rate=0.01)
+    model = build(EVERYTHING)
+    train(model, TOKENS, Recipe(steps=2, batch=2, package=replace(PACKAGE, groups=(own, *PACKAGE.groups))))
+    assert all(table.any() for table in model.tables.weights)
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_tables_leave_a_model_in_its_own_type(kind):
+    model = build(llama_like(V, T, 16, 2, 2, tables=HashedTables(19))).to(kind)
+    assert model(torch.tensor(TOKENS[:T])[None]).dtype == kind
+    assert model.tables.weights[0].dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_the_first_step_of_the_ramp_is_that_of_tables_too(first):
+    model = build(replace(EVERYTHING, tables=HashedTables(19, storage="float32")))
+    package = replace(PACKAGE.changed("tables", whiten=True), first=first, whiten_ramp=1)
+    plain, table = replace(package, whiten_ramp=10**9), model.tables.weights[0]
+    written = []
+    for each in (package, plain):
+        model.tables.fill()
+        together = optimizers(model, each, 8)
+        together.zero_grad()
+        loss_of(model).backward()
+        together.parts["tables"].step()
+        written.append(table.detach().clone())
+    assert torch.equal(*written) == (first == 0)  # t = 0 whitens nothing, and so do a billion steps
+
+
 def test_another_attribute_called_pairs_is_no_table():
     model = torch.nn.Linear(2, 2)
     model.pairs = 5
