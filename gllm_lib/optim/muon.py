@@ -144,7 +144,8 @@ class Muon(torch.optim.Optimizer):
         decay = (rate if options.scale_decay else group["lr"]) * group["weight_decay"]
         for each, own in zip(params, update.unbind(), strict=True):
             if decay:
-                each.mul_(1 - decay * (each * own >= 0) if options.cautious else 1 - decay)
+                wide = torch.promote_types(each.dtype, torch.float32)  # bfloat16 has no number between 0.996 and 1
+                each.mul_(1 - decay * (each * own >= 0).to(wide) if options.cautious else 1 - decay)
             each.add_(own, alpha=-rate)
 
 

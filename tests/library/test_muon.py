@@ -183,7 +183,7 @@ def test_decay_pulls_what_its_rule_says(cautious, scale_decay):
     shared = (move * before >= 0) if cautious else torch.ones_like(before)
     assert 0 < (move * before >= 0).sum() < before.numel()
     decay = RATE * DECAY * (math.sqrt(1.5) if scale_decay else 1)
-    assert after.allclose(before - move - decay * before * shared, atol=1e-14)
+    assert after.allclose(before - move - decay * before * shared, rtol=0, atol=16 * UNIT)  # entries below 4
 
 
 def test_rates_scale_with_shape():
