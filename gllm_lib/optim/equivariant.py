@@ -48,7 +48,7 @@ class Equivariant(torch.optim.Optimizer):
             loss = None if closure is None else closure()
         for group in self.param_groups:
             params = [each for each in group["params"] if each.grad is not None]
-            for each, direction in zip(params, self.directions(params, group), strict=True):
+            for each, direction in zip(params, self.directions(params, group) if params else [], strict=True):
                 each.sub_(direction, alpha=group["lr"])
         return loss
 
@@ -76,7 +76,7 @@ class SharedAdam(Equivariant):
     def directions(self, params: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
         """Return m / (sqrt(v) + epsilon) with a scalar v."""
         squares = [_grad(each).square().flatten() for each in params]
-        return self._moments(params, group, [torch.cat(squares).mean()] * len(params) if params else [])
+        return self._moments(params, group, [torch.cat(squares).mean()] * len(params))
 
 
 class RowAdam(Equivariant):

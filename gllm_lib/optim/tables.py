@@ -53,6 +53,12 @@ class TableWrite(torch.optim.Optimizer):
         self._first = count("first", first, 0, 1)
         super().__init__([table for table, _ in pairs], {"lr": real("lr", lr, least=0.0)})
 
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Take all tables once; raises InputError for one added later, which would have no counts."""
+        if self.param_groups:
+            raise InputError("a table added later has no counts; give all pairs when the optimizer is made")
+        super().add_param_group(param_group)
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget gradients and counts."""
         super().zero_grad(set_to_none)

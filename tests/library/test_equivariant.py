@@ -122,3 +122,10 @@ def test_pairs_stay_pairs():
     lonely.param_groups[0]["params"][0].grad = torch.ones(5, 3, dtype=torch.float64)
     with pytest.raises(GllmError, match="give each pair"):
         lonely.step()
+
+
+def test_a_group_without_gradients_is_left_alone():
+    for rule in RULES.values():
+        pair = [torch.nn.Parameter(torch.ones(3, 2)), torch.nn.Parameter(torch.ones(2, 2))]
+        rule(pair).step()
+        assert all(each.equal(torch.ones_like(each)) for each in pair)

@@ -440,3 +440,6 @@ def test_other_misuse_is_refused():
         Recipe(steps=2, batch=2, peak=1.0, package=NATIVE)
     with pytest.raises(InputError, match=r"epsilon is 0\.0; give a finite number above 0"):
         Recipe(steps=2, batch=2, epsilon=0)
+    model = build(EVERYTHING)
+    with pytest.raises(InputError, match="give all pairs when the optimizer is made"):
+        TableWrite(model.tables.pairs()[:1], 0.1).add_param_group({"params": [model.tables.weights[1]]})
