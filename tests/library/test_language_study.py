@@ -289,3 +289,5 @@ def test_registered_verdicts_are_those_that_the_chapter_tells():
         study, ("anchored", "educated_coordinate", None), ("anchored", "uniform", None)
     )
     assert language_contrasts.decision(language_contrasts.t_interval(primary)) == "does not appear"
+    followed = language_contrasts.energy_verdicts(studies.load(Path(__file__).parents[2], "ladder-energy"))
+    assert [each.prediction for each in followed if each.holds] == ["E2", "E5"]
