@@ -86,9 +86,8 @@ class ModelInstance:
         """Check that there is a name, sections and costs, and scores, finite ones, or a Missing."""
         if not isinstance(self.name, str):
             raise InputTypeError(f"name is {self.name!r:.40}; give a string")
-        kinds = {name: (getattr(self, name), kind) for name, kind in SECTIONS.items()} | {"costs": (self.costs, Mapping)}
-        for name, (value, kind) in kinds.items():
-            if not isinstance(value, kind):
+        for name, kind in (*SECTIONS.items(), ("costs", Mapping)):
+            if not isinstance(value := getattr(self, name), kind):
                 raise InputTypeError(f"{name} is {value!r:.40}; give {kind.__name__}(...)")
         _quantities("cost", self.costs, Quantity | Missing)
         if not isinstance(self.scores, Missing):
@@ -211,7 +210,7 @@ def compare(
     """
     for each in (a, b):
         if not isinstance(each, ModelInstance):
-            raise InputTypeError(f"a record is a {type(each).__name__}; give a ModelInstance, or decode(...) of its JSON")
+            raise InputTypeError(f"a record is a {type(each).__name__}; give a ModelInstance, or decode its JSON")
     if target is not None:
         number("target", target)
     found = {}
@@ -252,7 +251,7 @@ def _beyond(claim: str, a: ModelInstance, b: ModelInstance, weights: Any, target
         absent = tuple(name for name, pair in pairs.items() if any(isinstance(each, Missing) for each in pair))
         if all(x == y for name, (x, y) in pairs.items() if name not in absent):
             if absent:  # a field that one side does not state is no difference
-                return Finding("unknown", f"{', '.join(absent)} would have to differ, and one side does not say", absent)
+                return Finding("unknown", f"{', '.join(absent)} must differ, and one side does not say", absent)
             return Finding("refused", "nothing that could have this effect differs")
         return Finding("granted", "the difference belongs to what differs here, under these fields and this recipe")
     return Finding("granted", SAYS[claim])
@@ -298,7 +297,8 @@ def _value(value: Any) -> Any:
 
 def schema() -> dict[str, Any]:
     """Return the JSON schema of what `encode` returns, made from the sections."""
-    absent = _object({"kind": {"enum": list(KINDS)}, "reason": {"type": "string", "pattern": r"\S"}}, ["kind", "reason"])
+    reason = {"type": "string", "pattern": r"\S"}
+    absent = _object({"kind": {"enum": list(KINDS)}, "reason": reason}, ["kind", "reason"])
     quantity = _object({"value": {"type": "number", "minimum": 0}, "unit": {"type": "string"}}, ["value", "unit"])
     stated = {"anyOf": [{"type": ["string", "number"]}, absent]}
     parts = {name: _object({each.name: stated for each in fields(make)}) for name, make in SECTIONS.items()}
