@@ -1,7 +1,8 @@
 """What pandoc's MathML leaves to be done, seen in Chromium.
 
 Spaces around named functions; accents, which it writes with combining characters; aligned rows in display style; powers
-of big parentheses; and places where a long formula in running text may break, so that it does not widen a narrow page.
+of big parentheses; thousands, which it takes for lists; and places where a long formula in running text may break, so
+that it does not widen a narrow page.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ SPACING = {"\u0302": "^", "\u0303": "\u02dc", "\u0307": "\u02d9", "\u0308": "\u0
 RELATIONS = set("=≠<>≤≥≪≫≈≡∼≃≅∝∈∉⊂⊆⊃⊇→←↦⟶⟹⇒⇔≔≺≼⪯⪰≻≽+−±·×∪∩∧∨,;") | {":=", "⟼", "∣"}
 SCRIPTS = {f"{{{NAMESPACE}}}{name}" for name in ("msup", "msub", "msubsup")}
 FORMULA = re.compile(r"([(\[“‘]*)(<math\b.*?</math>)((?:[.,;:!?)\]’”…])*)", re.DOTALL)
+THOUSANDS = re.compile(r"\d{1,3}(?:\{,\}\d{3})+(?:\.\d+)?")
 LONG = 24  # characters of TeX; about half a line on a phone
 
 
@@ -49,6 +51,10 @@ def _mended(formula: str) -> str:
     formula = ACCENT.sub(_accented, FUNCTION.sub(_spaced, formula))
     formula = re.sub(r'(<mo [^>]*form="\w+">)∥</mo>', r"\1‖</mo>", formula)  # a norm, not the relation "parallel"
     formula = SIGN.sub(r"<mo>\1</mo>", formula)
+    source = re.search(r"<annotation[^>]*>([^<]*)", formula)
+    for number in THOUSANDS.findall(source[1] if source else ""):  # 524{,}288 is one number, not a list of two
+        parts = "<mo>,</mo>".join(f"<mn>{part}</mn>" for part in number.split("{,}"))
+        formula = formula.replace(parts, f"<mn>{number.replace('{,}', ',')}</mn>")
     if POWER.search(formula):
         root = ElementTree.fromstring(formula)
         for row in list(root.iter()):
@@ -57,7 +63,6 @@ def _mended(formula: str) -> str:
     if 'display="block"' in formula:
         # the columns of `aligned` are set flush; those of a matrix are not, and stay in text style
         return re.sub(r'<mtable>(?=<mtr><mtd [^>]*padding-right: 0")', '<mtable displaystyle="true">', formula)
-    source = re.search(r"<annotation[^>]*>([^<]*)", formula)
     return broken(formula) if source and len(source[1]) > LONG else formula
 
 
