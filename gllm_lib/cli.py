@@ -190,7 +190,9 @@ def _study(options: argparse.Namespace) -> None:
     if options.action == "show":
         _show_study(studies.load(root, options.name, options.budget))
     state = studies.status(root, options.name, options.budget)
-    print(f"{state.study}: {state.done} of {state.planned} runs recorded, {state.minutes:.1f} minutes of computing")
+    where = _relative(studies.load(root, options.name, options.budget).plan.folder / "records")
+    done = f"{state.done} of {state.planned} runs recorded in {where}"
+    print(f"{state.study}: {done}, {state.minutes:.1f} minutes of computing")
     for cell, seed in state.missing[:10]:
         print(f"    to run: {cell}, seed {seed}")
 
