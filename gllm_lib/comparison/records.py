@@ -32,11 +32,11 @@ def _section(name: str, names: str) -> Any:
 
 
 # What is computed (FTIP 3.1.1, l. 103, l. 157), where the identity is a checkpoint or commit, no family name; how
-# parameters change (FTIP 3.1.2); what executes it and how costs were measured (FTIP l. 163, l. 167); training, depth
-# passes, tuning, allowed interventions and their cap (FTIP l. 27, l. 69-73, l. 161); task, law and rule of a score
-# (FTIP l. 159); five coordinates of which larger is better (FTIP 3.1.6).
+# parameters change (FTIP 3.1.2), and in which coordinates of the weights that compute; what executes it and how costs
+# were measured (FTIP l. 163, l. 167); training, depth passes, tuning, allowed interventions and their cap (FTIP l. 27,
+# l. 69-73, l. 161); task, law and rule of a score (FTIP l. 159); five coordinates, larger is better (FTIP 3.1.6).
 Architecture = _section("Architecture", "identity inputs outputs decoder layers parameters")
-Optimizer = _section("Optimizer", "rule schedule")
+Optimizer = _section("Optimizer", "rule schedule coordinates")
 Systems = _section("Systems", "hardware software precision kernels cache batch repetitions aggregation")
 Recipe = _section(
     "Recipe", "data budget post_training passes tuning_data trials selection stopping tuning_cost allowed cap"

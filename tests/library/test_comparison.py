@@ -44,7 +44,7 @@ WEIGHTS = {"time": Quantity(1, "s"), "memory": Quantity(Fraction(1, 2), "byte")}
 A = ModelInstance(
     "A",
     Architecture("commit 1", "tokens", "logits", "none", "4 attention", 1000),
-    Optimizer("AdamW", "cosine"),
+    Optimizer("AdamW", "cosine", "the weights"),
     Systems("one CPU", "torch 2", "float32", "eager", "none", 8, 3, "mean"),
     Recipe("corpus", "1000 steps", "none", 1, "held out", 4, "best", "1000 steps", "4 runs", "learning rates", 100),
     Evaluation("retrieval", "uniform", 64, "accuracy", 0, "v1", "one answer"),
@@ -84,6 +84,7 @@ def test_a_matched_pair_is_granted_what_it_shows_and_no_more():
         (EFFECT, "recipe.passes", 2),  # equal parameters, other computation (l. 41)
         ("common recipe", "recipe.budget", "2000 steps"),
         ("common recipe", "optimizer.schedule", "constant"),
+        (EFFECT, "optimizer.coordinates", "diag(1, 2)"),
         ("common recipe", "recipe.post_training", "preferences"),
         ("equal tuning", "recipe.trials", 40),
         ("equal tuning", "recipe.tuning_data", "the test set"),
