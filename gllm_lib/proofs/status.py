@@ -57,11 +57,11 @@ def _status(claim: Claim, registry: Registry, evidence: Evidence) -> Status:
         lacks = "is open" if _open(registry.claims[weakest], registry) else "has no current run"
         if own == "stated":
             return Status("stated", "", given, "no current run of its evidence")
-        return Status("stated", "", given, f"{weakest}, which it uses, {lacks}", weakest)
+        return Status("stated", "", given, f"{weakest}, on which it rests, {lacks}", weakest)
     if grade == "proved":
         return Status("proved", "", given, "exact evidence for the whole domain, here and in all it uses")
     if grade != own:
-        return Status("supported", grade, given, f"{weakest}, which it uses", weakest)
+        return Status("supported", grade, given, f"{weakest}, on which it rests", weakest)
     parts = dict.fromkeys(r["scope"] for r in evidence[claim.id] if r["kind"] == "exact") if grade == "exact" else ()
     because = f"its own check is exact, for {' and '.join(parts)} only" if parts else "its own evidence"
     return Status("supported", grade, given, because)

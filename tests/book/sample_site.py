@@ -136,7 +136,7 @@ $$ \\begin{pmatrix} \\cosh t & \\sinh t \\\\ \\sinh t & \\cosh t \\end{pmatrix}
 :::
 
 ::: {.status .supported claim="prp-corrected"}
-**supported (property)**: @prp-fourth-root, which it uses; 2 checks run, 2 mutants rejected.
+**supported (property)**: @prp-fourth-root, on which it rests; 2 checks run, 2 mutants rejected.
 :::
 
 ::: {.callout-note}

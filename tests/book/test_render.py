@@ -97,7 +97,7 @@ def test_a_status_stands_inside_its_claim(book: Path) -> None:
     assert 'class="claim proposition proved"' in claim[0]
     assert "<strong>proved</strong>: exact over the whole domain" in claim[0]
     assert text.count("exact over the whole domain") == 1
-    assert "supported (property) : Proposition 4.1 , which it uses; 2 checks" in words(book / f"{FIRST}.html")
+    assert "supported (property) : Proposition 4.1 , on which it rests; 2 checks" in words(book / f"{FIRST}.html")
 
 
 def test_corrections_point_both_ways(book: Path) -> None:

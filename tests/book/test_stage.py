@@ -152,5 +152,5 @@ def test_a_status_stands_inside_the_div_that_holds_its_claim():
 def test_a_status_names_the_scope_or_links_to_the_weakest_link():
     of_part = Status("supported", "exact", (), "its own check is exact, for d <= 6 only")
     assert "its own check is exact, for d ≤ 6 only; no check" in status_block("prp-a", of_part, [])
-    linked = Status("supported", "exact", (), "lem-nu-x, which it uses", "lem-nu-x")
-    assert "**supported (exact)**: @lem-nu-x, which it uses; no check" in status_block("prp-a", linked, [])
+    linked = Status("supported", "exact", (), "lem-nu-x, on which it rests", "lem-nu-x")
+    assert "**supported (exact)**: @lem-nu-x, on which it rests; no check" in status_block("prp-a", linked, [])

@@ -90,7 +90,7 @@ def test_a_conjecture_without_a_check_is_open_and_supports_nothing():
     read = registry({"01-x": cells})
     found = statuses(read, {"prp-a": [record("exact", scope="all")]})
     assert str(found["cnj-c"]) == "open"
-    assert (str(found["prp-a"]), found["prp-a"].because) == ("stated", "cnj-c, which it uses, is open")
+    assert (str(found["prp-a"]), found["prp-a"].because) == ("stated", "cnj-c, on which it rests, is open")
     checked = [claim("cnj-c"), check("cnj-c", "numeric")]
     assert status_of(checked, {"cnj-c": [record("numeric")]}, "cnj-c") == "supported (numeric)"
 
@@ -123,7 +123,7 @@ def test_what_a_definition_rests_on_weakens_across_chapters():
     read = registry({"01-x": first, "02-y": second})
     exact = record("exact", scope="all")
     found = statuses(read, {"prp-a": [exact], "lem-b": [record("simulation")]})
-    assert (str(found["prp-a"]), found["prp-a"].because) == ("supported (simulation)", "lem-b, which it uses")
+    assert (str(found["prp-a"]), found["prp-a"].because) == ("supported (simulation)", "lem-b, on which it rests")
     assert str(statuses(read, {"prp-a": [exact]})["prp-a"]) == "stated"
 
 
@@ -141,5 +141,5 @@ def test_an_ancestor_that_decides_is_kept_by_its_label():
     read = registry({"01-x": cells})
     evidence = {"prp-a": [record("exact", scope="all")], "lem-b": [record("exact", scope="d = 2")]}
     assert statuses(read, evidence)["prp-a"].weakest == "lem-b"
-    assert [row["because"] for row in claim_rows(read, evidence)][1] == "lem-b, which it uses"
+    assert [row["because"] for row in claim_rows(read, evidence)][1] == "lem-b, on which it rests"
     assert statuses(read, {"prp-a": evidence["prp-a"]})["prp-a"].weakest == "lem-b"
