@@ -24,8 +24,12 @@ from gllm_lib.optim.tables import MOST_SEED, Rounding, TableWrite
 class Group:
     """Parameters whose name a regular expression finds, and how they are stepped.
 
+    - name: what `Package.changed` calls the group, another one in each
+    - pattern: the regular expression, found anywhere in the parameter's name; "" fits all
     - method: "muon", for matrices, and "table", for hashed tables, leave others to later groups; "adamw" takes all
-    - rate, decay: before their schedules; betas, epsilon: of AdamW
+    - rate: of a step, before the schedule
+    - decay: of the weights, before the schedule; tables and, with AdamW, vectors have none
+    - betas: the memories of AdamW's two moments; epsilon: what it adds to the root of the second
     - whiten: the gradients of matrices before AdamW's moments, or the mean gradient of a table before its norm
     - storage: with "bfloat16", AdamW rounds gradient, moments and parameter to it and keeps the moments in it
     """
@@ -81,16 +85,23 @@ GROUPS = (  # the trainer of OE has rates of its own: matrices 0.04, embeddings 
 class Package(MuonOptions):
     """All optimizer choices of a run, plain values: `Package(**json)` reads `dataclasses.asdict(package)` back.
 
-    Progress p is min(max(step - hold, 0) / (steps - hold), 1). What OE leaves open has the default named first.
+    `PACKAGE` is the one that OE proposes, `NATIVE` what its trainer has without it, `ADAMW` AdamW on all but hashed
+    tables. Progress p is min(max(step - hold, 0) / (steps - hold), 1). What OE leaves open has the default named first.
 
-    - groups: the first that takes a parameter has it; schedule: of all rates, from 1 to `floor`: "cosine" in p, or
-      "warmdown", constant and then linear over the last `warmdown` of p; warmup: linear over as many first steps
-    - momentum: of Muon, reached in `momentum_ramp` steps from `momentum_start`; cooldown: where it goes over the last
-      `warmdown` of p, or None; the lower of ramp and cooldown counts
+    - nesterov to scale_decay: the Muon step, see `MuonOptions`
+    - groups: the first that takes a parameter has it
+    - schedule: of all rates, from 1 to `floor`: "cosine" in p, or "warmdown", constant and then linear
+    - hold: the first steps, in which p stays 0; warmup: the first steps, in which all rates rise linearly, 0 for none
+    - warmdown: the last share of p, in which rates fall under "warmdown" and momentum goes to `cooldown`
+    - floor: what is left of the rates at the end, a share
+    - momentum: of Muon, reached in `momentum_ramp` steps from `momentum_start`; at once if they are 0
+    - cooldown: where the momentum goes, or None to keep it; the lower of ramp and cooldown counts
     - decay_schedule: of Muon's decay: "constant", "linear" 1 - p or "cosine" (1 + cos pi p) / 2
-    - equilibrate_ramp, whiten_ramp: steps t to full strength min(t / ramp, 1)^2; first: the t of the first step, 0 or 1
+    - equilibrate_ramp, whiten_ramp: steps t to full strength min(t / ramp, 1)^2
+    - first: the t of the first step in these ramps, 0 or 1
     - whiten_centre: take off the mean over "all" rows, over "visited" ones, whose gradient is not 0, or "none"
     - table_rounding: "nearest" or "stochastic", from `seed`
+    - seed: of the rounding of tables
     """
 
     groups: tuple[Group, ...] = GROUPS
@@ -166,16 +177,17 @@ class Package(MuonOptions):
 
 
 _PLAIN: dict[str, Any] = {"method": "adamw", "rate": 6e-4, "betas": (0.9, 0.95), "epsilon": 1e-8}
-ADAMW = Package(  # GLLM Sec. 5.3: what `training.Recipe` does without a package, and the write on hashed tables
-    groups=(GROUPS[0], *(replace(each, **_PLAIN) for each in GROUPS[1:])), floor=1 / 60
-)
+# AdamW on all but hashed tables: what `training.Recipe` does without a package (GLLM Sec. 5.3), and the table write.
+ADAMW = Package(groups=(GROUPS[0], *(replace(each, **_PLAIN) for each in GROUPS[1:])), floor=1 / 60)
 for _name in ("embedding", "head", "matrices"):
     ADAMW = ADAMW.changed(_name, decay=0.1)
-NATIVE = Package(  # the MuonAdamW of the trainer of OE
+# What OE starts from: the MuonAdamW of its trainer, Muon on matrices and AdamW on the rest.
+NATIVE = Package(
     polar="polar-express", safety=1.02, epsilon=1e-6, second_moment="longer", cautious=True, scale_decay=True,
     schedule="warmdown", momentum_ramp=300, decay_schedule="linear",
 ).changed("embedding", storage="bfloat16")  # fmt: skip
-PACKAGE = replace(  # OE Sec. 2.1, Family B, tier 1
+# What OE proposes (Sec. 2.1, Family B, tier 1): NATIVE, equilibrated, embedding and head whitened, and a cooldown.
+PACKAGE = replace(
     NATIVE.changed("embedding", storage="float32", whiten=True).changed("head", whiten=True),
     polar_dtype="float32", equilibrate=2, cooldown=0.85, decay_schedule="cosine",
 )  # fmt: skip
