@@ -16,6 +16,24 @@ from typing import Any
 
 from gllm_lib.checks import InputError, InputTypeError, count
 
+__all__ = [
+    "MIB",
+    "Tables",
+    "Trainer",
+    "agreement",
+    "attended_pairs",
+    "decoder_matrices",
+    "extra_flops",
+    "model_flops",
+    "polar_flops",
+    "state_bytes",
+    "step_flops",
+    "table_bytes",
+    "trainer_parameters",
+    "whitening_flops",
+    "widening_bytes",
+]
+
 MIB = 2**20  # bytes
 LOOKUP, WRITE, EQUILIBRATE, SCALE = 8, 5, 16, 4  # operations per channel or entry, as source OE charges them
 ADAMW = 14  # per entry: decay 1, first moment 3, second 4, its correction and root 3, quotient and step 3

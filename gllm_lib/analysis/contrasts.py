@@ -19,6 +19,25 @@ from scipy.optimize import brentq
 
 from gllm_lib.checks import InputError, InputTypeError, Vector, count, real, vector
 
+__all__ = [
+    "BlockModel",
+    "Estimate",
+    "FTest",
+    "RatioSet",
+    "block_model",
+    "contrast",
+    "equivalence",
+    "fieller",
+    "holm",
+    "power",
+    "seeds_needed",
+    "sign_flip_test",
+    "sign_floor",
+    "sign_test",
+    "smallest_effect",
+    "t_interval",
+]
+
 MOST_FLIPS, MOST_SEEDS, MOST_RUNS = 20, 100_000, 10**9  # 2^20 sign flips are enumerated
 LARGEST = 1e150  # of a number, and of its inverse: doubles hold the squares
 
