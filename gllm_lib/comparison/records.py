@@ -38,7 +38,7 @@ def _section(name: str, names: str) -> Any:
 Architecture = _section("Architecture", "identity inputs outputs decoder layers parameters")
 Optimizer = _section("Optimizer", "rule schedule coordinates")
 Systems = _section("Systems", "hardware software precision kernels cache batch repetitions aggregation")
-Recipe = _section(
+Recipe = _section(  # what a record says of training; what `train` takes is `gllm_lib.training.Recipe`
     "Recipe", "data budget post_training passes tuning_data trials selection stopping tuning_cost allowed cap"
 )
 Evaluation = _section("Evaluation", "task prompts context scoring seed stopping evaluator")

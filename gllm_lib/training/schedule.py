@@ -22,7 +22,8 @@ class Recipe:
     A step draws `batch` windows, over all processes, and sums their gradient in `accumulate` equal micro-batches. The
     global gradient norm is clipped at `gradient_clip`, whatever the grades; 0 leaves the gradient alone. Checkpoints
     are written every `save_every` steps and at the end; 0 is at the end only. A `package` replaces AdamW and brings its
-    own rates, betas and decay; beside it, the gradient of hashed tables is in no norm.
+    own rates, betas and decay; beside it, the gradient of hashed tables is in no norm. What a record says of
+    training is another class, `gllm_lib.comparison.Recipe`.
     """
 
     steps: int
