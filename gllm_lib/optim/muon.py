@@ -28,15 +28,21 @@ SCALES = ("original", "match_rms_adamw", "none")
 class MuonOptions:
     """What a Muon step does, beside rate, momentum and decay; the defaults are those of `torch.optim.Muon`.
 
-    - nesterov: the polar step sees (1 - b) G + b M instead of M; average: M <- b M + (1 - b) G, else M <- b M + G and
-      G + b M, as torch's documentation prints: the same direction while b stays the same
-    - polar: a name of POLAR_SCHEDULES or coefficients; polar_dtype: of its products; safety, epsilon: as in `polar`
-    - equilibrate: passes over rows and columns before the polar step, 0 for none; homotopy: the way to alpha = 1
+    - nesterov: the polar step sees (1 - b) G + b M instead of M, for gradient G, momentum M and its memory b
+    - average: M <- b M + (1 - b) G, else M <- b M + G and G + b M, as torch's documentation prints: the same direction
+      while b stays the same
+    - polar: a name of POLAR_SCHEDULES, or coefficients as `polar_schedule` takes them
+    - polar_dtype: of the products in the polar step, "float32", "bfloat16" or "float64"
+    - safety: what the Frobenius norm is multiplied by before the polar step; epsilon: the least such norm (see `polar`)
+    - equilibrate: passes over rows and columns before the polar step, 0 for none
+    - homotopy: the way from alpha = 0 to 1 in these passes, "exponent" or "blend" (see `equilibrate`; open in OE)
     - equilibrate_on: "update", what the polar step sees, or "momentum", M before G joins it (open in OE)
-    - second_moment: None, or after the polar step divide by the root of a running mean square for each row, each
-      column, or each index of the longer side, rows if square, and keep the norm (NorMuon); beta2: its memory
-    - scale: of the rate: sqrt(max(1, m/n)), 0.2 sqrt(max(m, n)) to match AdamW, or none
-    - cautious: decay only entries whose sign the step shares; scale_decay: decay at the scaled rate
+    - second_moment: None, or after the polar step divide by the root of a running mean square for each of the "rows",
+      of the "columns", or of the indices of the "longer" side, rows if square, and keep the norm (NorMuon)
+    - beta2: the memory of that mean square
+    - scale: of the rate: "original" sqrt(max(1, m/n)), "match_rms_adamw" 0.2 sqrt(max(m, n)), or "none"
+    - cautious: decay only entries whose sign the step shares
+    - scale_decay: decay at the scaled rate, else at the rate
     """
 
     nesterov: bool = True
@@ -57,7 +63,7 @@ class MuonOptions:
     def __post_init__(self) -> None:
         for name in ("nesterov", "average", "cautious", "scale_decay"):
             flag(name, getattr(self, name))
-        schedule = polar_schedule(self.polar)
+        schedule = polar_schedule(self.polar, "polar")
         object.__setattr__(self, "polar", self.polar if isinstance(self.polar, str) else schedule)
         put(self, count, "equilibrate", least=0)
         put(self, real, "safety", least=1)

@@ -35,18 +35,21 @@ POLAR_SCHEDULES: dict[str, Schedule] = {
 }
 
 
-def polar_schedule(schedule: str | Sequence[Sequence[float]]) -> Schedule:
-    """Return a schedule given by name or as its coefficients; raises InputError or InputTypeError for neither."""
+def polar_schedule(schedule: str | Sequence[Sequence[float]], name: str = "schedule") -> Schedule:
+    """Return a schedule given by name or as its coefficients; raises InputError or InputTypeError for neither.
+
+    The messages call it `name`, as the caller's argument or field is called.
+    """
     names = ", ".join(POLAR_SCHEDULES)
     if isinstance(schedule, str):
         if schedule not in POLAR_SCHEDULES:
-            raise InputError(f"schedule is {schedule!r}; give one of {names}, or the coefficients of each step")
+            raise InputError(f"{name} is {schedule!r:.60}; give one of {names}, or the coefficients of each step")
         return POLAR_SCHEDULES[schedule]
     if not isinstance(schedule, Sequence) or not all(isinstance(step, Sequence) for step in schedule):
-        raise InputTypeError(f"schedule is {schedule!r:.60}; give one of {names}, or a list such as [[1.5, -0.5]]")
-    steps = tuple(tuple(real(f"schedule[{i}]", c) for c in step) for i, step in enumerate(schedule))
+        raise InputTypeError(f"{name} is {schedule!r:.60}; give one of {names}, or a list such as [[1.5, -0.5]]")
+    steps = tuple(tuple(real(f"{name}[{i}]", c) for c in step) for i, step in enumerate(schedule))
     if not all(steps) or not steps:
-        raise InputError(f"schedule is {schedule!r:.60}; give at least one step, and in each at least one coefficient")
+        raise InputError(f"{name} is {schedule!r:.60}; give at least one step, and in each at least one coefficient")
     return steps
 
 

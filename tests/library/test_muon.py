@@ -224,8 +224,10 @@ def test_a_zero_gradient_moves_nothing_and_stays_finite():
 @pytest.mark.parametrize(
     ("changes", "error", "told"),
     [
-        ({"polar": "newton"}, InputError, "'newton'; give one of polar-express"),
-        ({"polar": [[]]}, InputError, "at least one coefficient"),
+        ({"polar": "newton"}, InputError, "^polar is 'newton'; give one of polar-express"),
+        ({"polar": [[]]}, InputError, r"^polar is \[\[\]\]; .* at least one coefficient"),
+        ({"polar": 3}, InputTypeError, "^polar is 3; give one of"),
+        ({"polar": [[1.5, "x"]]}, InputTypeError, r"^polar\[0\] is 'x'"),
         ({"polar_dtype": "float16"}, InputError, "choose from 'float32', 'bfloat16'"),
         ({"equilibrate": -1}, InputError, "equilibrate is -1"),
         ({"homotopy": "line"}, InputError, "homotopy is 'line'"),

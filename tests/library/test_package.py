@@ -333,6 +333,7 @@ def test_states_travel_through_state_dict_too():
         ({"warmdown": 1.1}, InputError, "warmdown is 1.1"),
         ({"cooldown": 1.0}, InputError, "cooldown is 1.0"),
         ({"momentum_start": -0.1}, InputError, "momentum_start is -0.1"),
+        ({"polar": "svd"}, InputError, "^polar is 'svd'; give one of polar-express"),
         ({"equilibrate": 1.5}, InputTypeError, "equilibrate is 1.5"),
         ({"momentum": None}, InputTypeError, "momentum is None"),
         ({"momentum_start": ""}, InputTypeError, "momentum_start is ''"),
