@@ -180,7 +180,7 @@ def _study(options: argparse.Namespace) -> None:
     root = open_project().root
     if options.action == "list":
         for name in studies.list_studies(root):
-            print(f"{name}: {' '.join(studies.read_plan(root, name).fields['question'].split())}")
+            print(_study_line(root, name))
         return
     if options.name is None:
         raise InputError("name the study; 'gllm study list' prints the names")
@@ -195,6 +195,19 @@ def _study(options: argparse.Namespace) -> None:
     print(f"{state.study}: {done}, {state.minutes:.1f} minutes of computing")
     for cell, seed in state.missing[:10]:
         print(f"    to run: {cell}, seed {seed}")
+
+
+def _study_line(root: Path, name: str) -> str:
+    """Return a study's name, how many of its runs are recorded, and its question up to the first mark."""
+    from gllm_lib import studies
+
+    question = " ".join(studies.read_plan(root, name).fields["question"].split())
+    first = re.sub(r"\?.*", "?", question)
+    try:
+        state = studies.status(root, name)
+    except GllmError:  # one study that cannot be read hides no other; status and show say why
+        return f"{name} (records do not fit, see 'gllm study status {name}'): {first}"
+    return f"{name} ({state.done} of {state.planned}): {first}"
 
 
 def _show_study(study: Any) -> None:

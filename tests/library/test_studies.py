@@ -19,6 +19,7 @@ import pytest
 from gllm_lib import studies
 from gllm_lib.analysis.bases import level_basis
 from gllm_lib.checks import FileError, InputError, inputs_read, sha256
+from gllm_lib.cli import main
 from gllm_lib.studies import contrasts, division, encoder, english, english_measures, ladder
 from gllm_lib.studies.plan import read_plan, read_records, write_record
 
@@ -91,6 +92,24 @@ def test_two_processes_run_what_is_missing_and_a_second_call_runs_nothing(root):
     stamps = {path: path.stat().st_mtime_ns for path in (root / "results/fake/records").iterdir()}
     assert run(root, scale=99).done == 4
     assert stamps == {path: path.stat().st_mtime_ns for path in (root / "results/fake/records").iterdir()}
+
+
+def test_the_list_tells_how_many_runs_are_recorded_and_asks_the_first_question(root, monkeypatch, capsys):
+    (root / "chapters").mkdir()
+    (root / "_quarto.yml").write_text("book: {chapters: []}")
+    monkeypatch.chdir(root)
+    plan = root / "results/fake/plan.toml"
+    plan.write_text(PLAN.replace("run?", "run, as Sec. 7.3 says? And why?"))
+    told = "Does the runner run, as Sec. 7.3 says?\n"
+    assert (main(["study", "list"]), capsys.readouterr().out) == (0, f"fake (0 of 4): {told}")
+    assert not (root / "results/fake/records").exists()
+    run(root)
+    next((root / "results/fake/records").iterdir()).unlink()
+    assert (main(["study", "list"]), capsys.readouterr().out) == (0, f"fake (3 of 4): {told}")
+    plan.write_text(plan.read_text().replace("pause = 0.0", "pause = 0.1"))
+    assert (main(["study", "list"]), capsys.readouterr().out) == (
+        0, f"fake (records do not fit, see 'gllm study status fake'): {told}"
+    )  # fmt: skip
 
 
 class Elsewhere(Executor):
