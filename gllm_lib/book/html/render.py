@@ -55,8 +55,8 @@ def render(site: Path, out: Path) -> list[Path]:
             book = Book(labels, _keys(bibliography), {page.source: page for page in pages}, _file_taker(site, fresh))
             layout = Layout(config["book"], sources)
             list(pool.map(lambda source: _write(source, book, layout, bibliography, fresh), sources))
-        for name in ("book.css", "book.js"):
-            write_bytes(fresh / "assets" / name, (ASSETS / name).read_bytes())
+        for asset in sorted([*ASSETS.glob("*.css"), *ASSETS.glob("*.js")]):
+            write_bytes(fresh / "assets" / asset.name, asset.read_bytes())
         write_text(fresh / "assets" / "index.js", layout.search_index(labels.values()))
         check_links(fresh, [page.target for page in pages])
         fresh.chmod(0o755)
