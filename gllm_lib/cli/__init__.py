@@ -1,22 +1,20 @@
-"""The `gllm` command: render | verify | claims | check | new | study."""
+"""The `gllm` command: render | verify | claims | check | new | diff | study | test."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
-import re
 import signal
 import sys
 import textwrap
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 from gllm_lib import __version__
-from gllm_lib.book import greek
 from gllm_lib.book.project import PROFILES, open_project, read_notebooks, read_registry
-from gllm_lib.checks import GllmError, InputError
+from gllm_lib.checks import GllmError
+from gllm_lib.cli import study
+from gllm_lib.cli.words import counted, relative, without_tex
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -72,13 +70,10 @@ def _parser() -> argparse.ArgumentParser:
     new.add_argument("--number", type=int, help="its number; by default the lowest that is neither taken nor planned")
     new.set_defaults(run=_new)
 
-    study = commands.add_parser("study", help="list, run or show the registered experiments")
-    study.add_argument("action", choices=["list", "run", "status", "show"])
-    study.add_argument("name", nargs="?", help="a study's name, as 'gllm study list' prints it")
-    study.add_argument("--treebanks", type=Path, metavar="DIR", help="a folder of Universal Dependencies files")
-    study.add_argument("--workers", type=int, default=2, help="single-thread processes (default 2)")
-    study.add_argument("--budget", default="default", help="a size that the plan names; only default is registered")
-    study.set_defaults(run=_study)
+    study.add(commands)
+
+    test = commands.add_parser("test", help="run linters, types and tests, as 'make test' does")
+    test.set_defaults(run=_test)
     return parser
 
 
@@ -99,7 +94,7 @@ def _render(options: argparse.Namespace) -> None:
     out = build.build_book(project, options.profile, options.chapters, quarto=not options.no_quarto)
     names = {project.find(name) for name in options.chapters}
     page = f"chapters/{names.pop()}.html" if len(names) == 1 else "index.html"
-    print(f"The book is ready: open {_relative(out / page)}")
+    print(f"The book is ready: open {relative(out / page)}")
 
 
 def _claims(options: argparse.Namespace) -> None:
@@ -137,8 +132,8 @@ def _verify(options: argparse.Namespace) -> None:
             print(f"    rejected {mutant!r}: {textwrap.shorten(str(witness), 160, placeholder='…')}")
     mutants, rejected = (sum(record[key] for record in records) for key in ("mutants", "mutants_rejected"))
     print(
-        f"{claim.id} ({without_tex(claim.title)}): {len(records)} of {_count(len(records), 'check')} passed, "
-        f"{rejected} of {_count(mutants, 'mutant')} rejected"
+        f"{claim.id} ({without_tex(claim.title)}): {len(records)} of {counted(len(records), 'check')} passed, "
+        f"{rejected} of {counted(mutants, 'mutant')} rejected"
     )
 
 
@@ -155,7 +150,7 @@ def _check(options: argparse.Namespace) -> int:
     for finding in found:
         print(finding)
     told = [(len(found), "finding"), (len(notebooks), "chapter"), (len(registry.claims), "claim")]
-    print("{} in {}, {}".format(*(_count(*each) for each in told)))
+    print("{} in {}, {}".format(*(counted(*each) for each in told)))
     return 1 if found else 0
 
 
@@ -164,7 +159,7 @@ def _new(options: argparse.Namespace) -> None:
 
     project = open_project()
     path = scaffold.new_chapter(project, options.title, options.number)
-    print(f"{_relative(path)} is ready and has its line in _quarto.yml; delete both to be rid of it.")
+    print(f"{relative(path)} is ready and has its line in _quarto.yml; delete both to be rid of it.")
     print(f"'gllm render --smoke {path.stem}' executes and shows it.")
     number = int(path.stem[:2])
     if plan := scaffold.planned(project).get(number):
@@ -174,70 +169,7 @@ def _new(options: argparse.Namespace) -> None:
         )
 
 
-def _study(options: argparse.Namespace) -> None:
-    from gllm_lib import studies
+def _test(options: argparse.Namespace) -> None:
+    from gllm_lib.cli import suite
 
-    root = open_project().root
-    if options.action == "list":
-        for name in studies.list_studies(root):
-            print(_study_line(root, name))
-        return
-    if options.name is None:
-        raise InputError("name the study; 'gllm study list' prints the names")
-    if options.action == "run":
-        given = {"treebanks": options.treebanks} if options.treebanks else {}
-        studies.run(root, options.name, workers=options.workers, budget=options.budget, **given)
-    if options.action == "show":
-        _show_study(studies.load(root, options.name, options.budget))
-    state = studies.status(root, options.name, options.budget)
-    where = _relative(studies.load(root, options.name, options.budget).plan.folder / "records")
-    done = f"{state.done} of {state.planned} runs recorded in {where}"
-    print(f"{state.study}: {done}, {state.minutes:.1f} minutes of computing")
-    for cell, seed in state.missing[:10]:
-        print(f"    to run: {cell}, seed {seed}")
-
-
-def _study_line(root: Path, name: str) -> str:
-    """Return a study's name, how many of its runs are recorded, and its question up to the first mark."""
-    from gllm_lib import studies
-
-    question = " ".join(studies.read_plan(root, name).fields["question"].split())
-    first = re.sub(r"\?.*", "?", question)
-    try:
-        state = studies.status(root, name)
-    except GllmError:  # one study that cannot be read hides no other; status and show say why
-        return f"{name} (records do not fit, see 'gllm study status {name}'): {first}"
-    return f"{name} ({state.done} of {state.planned}): {first}"
-
-
-def _show_study(study: Any) -> None:
-    fields = study.plan.fields
-    print(f"{study.plan.name}, plan {study.plan.sha256[:12]}\n{fields['question']}")
-    for title in ("contrasts", "predictions", "smallest_effect", "exclusion", "stopping"):
-        told = fields[title] if isinstance(fields[title], list) else [fields[title]]
-        print(f"\n{title.replace('_', ' ')}:")
-        for line in told:
-            print(f"    {line if isinstance(line, str) else json.dumps(line, ensure_ascii=False)}")
-    print()
-
-
-def without_tex(title: str) -> str:
-    """Return a title with its formulas as one would type them, if they hold only signs, words and Greek letters."""
-    signs = {"le": "≤", "ge": "≥", "ne": "≠", "to": "→", "infty": "∞", "times": "×", "cdot": "·"}
-    signs |= {word: f" {word} " for word in ("log", "exp", "min", "max")}
-    plain = re.sub(r"\\([A-Za-z]+)", lambda match: signs.get(match[1]) or greek(match[1]) or match[0], title)
-    plain = " ".join(plain.replace("$", "").split()).replace("( ", "(")
-    return title if re.search(r"[\\{}^]", plain) else plain
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _relative(path: Path) -> str:
-    here = Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    suite.run(open_project().root)
