@@ -14,7 +14,7 @@ from gllm_lib.models import HashedTables, llama_like
 from gllm_lib.optim import PACKAGE
 from gllm_lib.training.loop import train
 from gllm_lib.training.schedule import Recipe
-from tests.library.test_training import GRADED, RECIPE, TOKENS, WEIGHTS, T, V, build, state
+from tests.library.small_training import GRADED, RECIPE, TOKENS, WEIGHTS, T, V, build, state
 
 TABLED = llama_like(
     V, T, 8, 2, 2, qk_norm=True, query_scale=True, tables=HashedTables(19, storage="float32"), input_norm=True
@@ -31,7 +31,7 @@ from safetensors.torch import save_file
 from gllm_lib.training.loop import train
 from gllm_lib.training.schedule import Recipe
 from tests.library.test_distributed import RUNS
-from tests.library.test_training import TOKENS, WEIGHTS, build
+from tests.library.small_training import TOKENS, WEIGHTS, build
 
 folder, end, out, run = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
 config, recipe = RUNS[run]

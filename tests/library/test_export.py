@@ -1,8 +1,7 @@
-"""A model kept as a file comes back bit for bit, and one exported gives the same logits in `transformers`."""
+"""A model kept as a file comes back bit for bit; an export has the names and forms of its class, or is refused."""
 
 import json
 import math
-import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,7 +10,6 @@ from tempfile import TemporaryDirectory
 
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given, settings
 from safetensors.torch import load_file, save_file
 
@@ -28,194 +26,10 @@ from gllm_lib.models import (
     load_model,
     save_model,
 )
-from tests.library.small_models import CONTEXT, SMALL, K, build, configs, orthogonal, seeded, tokens_of, tolerance
+from tests.library.small_models import CONTEXT, SMALL, build, configs, orthogonal, seeded, tokens_of
 
 GRADED = Grading(levels=(4, 8), heads=[0, 0.5, 1] * 2, embedding=[0, 1], output=[0, 1] * 5 + [0.5])
-BINARY = Grading(clip=8.0, levels=(4, 8), heads=[0, 1, 3] * 2, embedding=[3, 1])
-PLAIN = {
-    "gpt2, tied": gpt2_like(*SMALL),
-    "gpt2, untied, no bias": gpt2_like(*SMALL, tied=False, bias=False),
-    "gpt2, relu, hidden 9": gpt2_like(*SMALL, feed_forward="relu", hidden=9, epsilon=1e-3),
-    "gpt2, sinusoidal": gpt2_like(*SMALL, position="sinusoidal"),
-    "llama, swiglu": llama_like(*SMALL),
-    "llama, geglu, tied": llama_like(*SMALL, feed_forward="geglu", tied=True, rotary_base=100.0, epsilon=1e-3),
-    "llama, bias": llama_like(*SMALL, bias=True, hidden=9),
-}
-FOLDED = {
-    "gpt2, heads": gpt2_like(*SMALL, grading=replace(GRADED, embedding=None, output=None)),
-    "gpt2, all": gpt2_like(*SMALL, tied=False, grading=GRADED),
-    "gpt2, learned": gpt2_like(*SMALL, tied=False, grading=replace(GRADED, learned=("heads", "embedding"))),
-    "gpt2, projection": gpt2_like(*SMALL, tied=False, grading=replace(GRADED, projection=True)),
-    "gpt2, position": gpt2_like(
-        *SMALL, tied=False, position="sinusoidal", grading=replace(GRADED, position=True, projection=True)
-    ),
-    "llama, all": llama_like(*SMALL, grading=GRADED),
-    "llama, after rotary": llama_like(*SMALL, grading=replace(GRADED, after_rotary=True)),
-    "llama, levels": llama_like(*SMALL, feed_forward="levels", grading=replace(GRADED, projection=True)),
-}
-
-
-@pytest.fixture
-def reload(monkeypatch):
-    """A function that loads a folder with `transformers`, while any connection is an error."""
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    import transformers
-
-    transformers.utils.logging.disable_progress_bar()
-
-    def refuse(*_):
-        raise AssertionError("a connection was opened")
-
-    monkeypatch.setattr(socket.socket, "connect", refuse)
-
-    def loaded(folder):
-        model, report = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
-        assert not any(report.values()), report  # no key is missing, unexpected or of another shape
-        return model.eval()
-
-    return loaded
-
-
-def rounding(config, size, dtype=torch.float64):
-    """What logits may differ by. LlamaForCausalLM computes norms and angles in float32 whatever the weights:
-    2 layers + 1 norms of three roundings, and in each layer two rotations by angles up to T, off by three roundings of
-    T; each is a relative error of the states, and 8 is room for what the layers after it make of that."""
-    sums = tolerance(config, size) * torch.finfo(dtype).eps / torch.finfo(torch.float64).eps
-    roundings = 3 * (2 * config.layers + 1) + 2 * config.layers * 3 * CONTEXT
-    return sums + (config.norm == "rms") * 8 * roundings * torch.finfo(torch.float32).eps / 2 * size
-
-
-def compare(model, other):
-    """The largest difference of logits, and the largest logit."""
-    with torch.no_grad():
-        ours, theirs = model(tokens_of()), other(tokens_of()).logits
-    assert ours.dtype == theirs.dtype
-    return float((ours - theirs).abs().max()), float(ours.abs().max())
-
-
-@pytest.mark.huggingface
-@pytest.mark.parametrize("kind", PLAIN)
-def test_transformers_gives_the_same_logits(kind, tmp_path, reload):
-    model = build(PLAIN[kind])
-    other = reload(export_huggingface(model, tmp_path / "out"))
-    assert type(other).__name__ == ("LlamaForCausalLM" if "llama" in kind else "GPT2LMHeadModel")
-    difference, size = compare(model, other)
-    assert difference <= rounding(model.config, size)
-
-
-@pytest.mark.huggingface
-@pytest.mark.parametrize("kind", PLAIN)
-def test_transformers_is_as_near_in_float32(kind, tmp_path, reload):
-    exact = build(PLAIN[kind])
-    model = build(PLAIN[kind]).float()
-    other = reload(export_huggingface(model, tmp_path / "out"))
-    assert other.dtype == torch.float32
-    with torch.no_grad():
-        truth = exact(tokens_of())
-        ours, theirs = ((each - truth).abs().max() for each in (model(tokens_of()), other(tokens_of()).logits))
-    assert theirs <= 4 * ours  # roundings of the same sums: their number and size are the same, their order is not
-
-
-@pytest.mark.huggingface
-@pytest.mark.parametrize("kind", [kind for kind in PLAIN if "llama" in kind])
-def test_llama_agrees_to_float64_where_it_computes_in_float64(kind, tmp_path, reload, monkeypatch):
-    model = build(PLAIN[kind])
-    other = reload(export_huggingface(model, tmp_path / "out"))
-    from transformers.models.llama import modeling_llama
-
-    monkeypatch.setattr(
-        modeling_llama.LlamaRMSNorm,
-        "forward",
-        lambda norm, x: F.rms_norm(x, x.shape[-1:], norm.weight, norm.variance_epsilon),
-    )
-    tables = model.position.cosine[None], model.position.sine[None, :, K // 2 :].repeat(1, 1, 2)  # ours are signed
-    monkeypatch.setattr(modeling_llama.LlamaRotaryEmbedding, "forward", lambda *_, **__: tables)
-    difference, size = compare(model, other)
-    assert difference <= tolerance(model.config, size)
-
-
-@pytest.mark.huggingface
-@pytest.mark.parametrize(
-    ("kind", "name", "value"),
-    [
-        ("gpt2, tied", "activation_function", "gelu_new"),
-        ("gpt2, tied", "layer_norm_epsilon", 0.9e-5),
-        ("gpt2, tied", "scale_attn_by_inverse_layer_idx", True),
-        ("llama, swiglu", "hidden_act", "gelu"),
-        ("llama, swiglu", "rope_parameters", {"rope_type": "default", "rope_theta": 9000.0}),
-        ("llama, geglu, tied", "rms_norm_eps", 0.9e-3),
-        ("llama, geglu, tied", "hidden_act", "gelu_new"),
-    ],
-)
-def test_a_setting_that_is_nearly_right_is_noticed(kind, name, value, tmp_path, reload):
-    model = build(PLAIN[kind])
-    folder = export_huggingface(model, tmp_path / "out")
-    settings = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(settings | {name: value}))
-    difference, size = compare(model, reload(folder))
-    assert difference > rounding(model.config, size)
-
-
-@pytest.mark.huggingface
-@pytest.mark.parametrize("kind", FOLDED)
-def test_compiled_models_give_the_logits_of_the_graded_ones(kind, tmp_path, reload):
-    model = build(FOLDED[kind])
-    twin = compile_grades(model, tilt="drop")
-    other = reload(export_huggingface(twin, tmp_path / "out"))
-    with torch.no_grad():
-        graded, theirs = model(tokens_of(), tilt=False), other(tokens_of()).logits
-    size = float(graded.abs().max())
-    assert (graded - theirs).abs().max() <= rounding(twin.config, size) + tolerance(model.config, size)
-    with torch.no_grad():
-        ungraded = build(FOLDED[kind].uniform() if "levels" not in kind else PLAIN["llama, geglu, tied"])
-        assert (ungraded(tokens_of()) - theirs).abs().max() > 0.01 * size  # the grades are at work
-
-
-@pytest.mark.huggingface
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("make", [gpt2_like, llama_like])
-def test_powers_of_two_are_exact_as_far_as_the_file(make, dtype, tmp_path, reload):
-    model = build(make(*SMALL, tied=False, grading=BINARY)).to(dtype)
-    twin = compile_grades(model)
-    with torch.no_grad():
-        assert torch.equal(model(tokens_of()), twin(tokens_of()))
-    other = reload(export_huggingface(twin, tmp_path / "out"))
-    stored = twin.state_dict()["embedding.weight"]
-    assert torch.equal(other.get_input_embeddings().weight, stored)
-    assert torch.equal(stored, model.embedding.weight * torch.tensor([8.0] * 4 + [2.0] * 8, dtype=dtype))
-    difference, size = compare(twin, other)
-    assert difference <= rounding(twin.config, size, dtype)
-
-
-@pytest.mark.huggingface
-@pytest.mark.parametrize("kind", ["gpt2, tied", "llama, swiglu"])
-def test_transformers_generates_what_our_logits_say(kind, tmp_path, reload):
-    model = build(PLAIN[kind])
-    other = reload(export_huggingface(model, tmp_path / "out"))
-    start = tokens_of(batch=1, length=2)
-    found = other.generate(start, attention_mask=torch.ones_like(start), max_new_tokens=4, do_sample=False)
-    for length in range(2, CONTEXT):
-        assert found[0, length] == model(found[:, :length])[0, -1].argmax()
-
-
-@pytest.mark.huggingface
-@pytest.mark.parametrize("make", [gpt2_like, llama_like])
-def test_transformers_reads_the_tokenizer_from_the_folder(make, tmp_path, reload):
-    from transformers import AutoTokenizer, PreTrainedTokenizerFast
-
-    text = "def f(x):\n    return x  # naïve , it 's 12345 \t\n\n"
-    ours = train_bpe([text * 3], 280)
-    model = build(make(280, *SMALL[1:]))
-    export_huggingface(model, tmp_path / "out")
-    folder = export_huggingface(model, tmp_path / "out", tokenizer=ours)  # in the place of the one without
-    for kind in (AutoTokenizer, PreTrainedTokenizerFast):
-        theirs = kind.from_pretrained(folder)
-        for written in (text, " a  b\n", "1234 naïve don't"):
-            assert theirs(written)["input_ids"] == ours.encode(written).ids
-            assert theirs.decode(ours.encode(written).ids) == written
-        assert len(theirs) == 280
-        assert theirs.model_max_length == CONTEXT
-    assert reload(folder).config.vocab_size == 280
+GPT2, LLAMA = gpt2_like(*SMALL), llama_like(*SMALL)
 
 
 def test_a_tokenizer_of_another_vocabulary_is_refused(tmp_path):
@@ -248,7 +62,7 @@ def test_exporting_imports_no_transformers(root):
 def test_a_model_made_in_another_default_type_comes_back_bit_for_bit(tmp_path):
     torch.set_default_dtype(torch.float64)
     try:
-        model = GPT(PLAIN["llama, swiglu"], generator=seeded())
+        model = GPT(LLAMA, generator=seeded())
     finally:
         torch.set_default_dtype(torch.float32)
     assert torch.equal(load_model(save_model(model, tmp_path / "model.safetensors"))(tokens_of()), model(tokens_of()))
@@ -318,7 +132,7 @@ def test_only_models_are_written(write, tmp_path):
 
 
 def test_the_tilt_is_refused_until_dropped(tmp_path):
-    model = build(FOLDED["gpt2, all"])
+    model = build(gpt2_like(*SMALL, tied=False, grading=GRADED))
     with pytest.raises(InputError, match="head has a bias"):
         export_huggingface(compile_grades(model), tmp_path / "out")
     export_huggingface(compile_grades(model, tilt="drop"), tmp_path / "out")
@@ -326,8 +140,8 @@ def test_the_tilt_is_refused_until_dropped(tmp_path):
 
 def test_an_export_takes_the_place_of_an_export_and_of_nothing_else(tmp_path, monkeypatch):
     folder = tmp_path / "deep" / "out"
-    export_huggingface(build(PLAIN["llama, swiglu"]), folder)
-    export_huggingface(build(PLAIN["gpt2, tied"]), folder)
+    export_huggingface(build(LLAMA), folder)
+    export_huggingface(build(GPT2), folder)
     before = {file.name: file.read_bytes() for file in folder.iterdir()}
     assert json.loads(before["config.json"])["model_type"] == "gpt2"
 
@@ -339,19 +153,19 @@ def test_an_export_takes_the_place_of_an_export_and_of_nothing_else(tmp_path, mo
     written = export.write_bytes
     monkeypatch.setattr(export, "write_bytes", failing)
     with pytest.raises(OSError, match="no space"):
-        export_huggingface(build(PLAIN["llama, swiglu"]), folder)
+        export_huggingface(build(LLAMA), folder)
     monkeypatch.undo()
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
     assert [each.name for each in folder.parent.iterdir()] == ["out"]
     (folder / "thesis.tex").write_text("years of work")
     for taken in (folder, folder / "thesis.tex"):
         with pytest.raises(FileError, match="is no folder that export_huggingface wrote"):
-            export_huggingface(build(PLAIN["gpt2, tied"]), taken)
+            export_huggingface(build(GPT2), taken)
     assert (folder / "thesis.tex").read_text() == "years of work"
 
 
 def test_files_of_one_model_have_the_same_bytes(tmp_path):
-    model = build(PLAIN["gpt2, tied"])
+    model = build(GPT2)
     exported = {(export_huggingface(model, tmp_path / "out") / "model.safetensors").read_bytes() for _ in range(20)}
     assert len(exported) == len({save_model(model, tmp_path / "own").read_bytes() for _ in range(20)}) == 1
 
@@ -362,7 +176,7 @@ def contents(folder):
 
 @pytest.mark.parametrize("weights", ["stranger", "broken", "absent"])
 def test_a_model_of_somebody_else_is_not_replaced(weights, tmp_path):
-    folder = export_huggingface(build(PLAIN["gpt2, tied"]), tmp_path / "out")
+    folder = export_huggingface(build(GPT2), tmp_path / "out")
     tensors = load_file(folder / "model.safetensors")
     if weights == "stranger":  # as transformers writes it, once the export was trained on
         save_file(tensors, folder / "model.safetensors", {"format": "pt"})
@@ -372,25 +186,25 @@ def test_a_model_of_somebody_else_is_not_replaced(weights, tmp_path):
         (folder / "model.safetensors").unlink()
     before = contents(folder)
     with pytest.raises(FileError, match="is no folder that export_huggingface wrote"):
-        export_huggingface(build(PLAIN["llama, swiglu"]), folder)
+        export_huggingface(build(LLAMA), folder)
     assert contents(folder) == before
     assert [each.name for each in tmp_path.iterdir()] == ["out"]
 
 
 @pytest.mark.parametrize("goal", ["export", "empty", "nowhere"])
 def test_a_link_is_not_replaced(goal, tmp_path):
-    export_huggingface(build(PLAIN["gpt2, tied"]), tmp_path / "export")
+    export_huggingface(build(GPT2), tmp_path / "export")
     (tmp_path / "empty").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / goal)
     with pytest.raises(FileError, match="is no folder that"):
-        export_huggingface(build(PLAIN["gpt2, tied"]), tmp_path / "link")
+        export_huggingface(build(GPT2), tmp_path / "link")
     assert (tmp_path / "link").is_symlink()
     assert sorted(each.name for each in tmp_path.iterdir()) == ["empty", "export", "link"]
 
 
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
 def test_an_interrupted_replacement_leaves_the_old_export(error, tmp_path, monkeypatch):
-    folder = export_huggingface(build(PLAIN["gpt2, tied"]), tmp_path / "out")
+    folder = export_huggingface(build(GPT2), tmp_path / "out")
     before, rename = contents(folder), Path.rename
 
     def interrupted(source, target):
@@ -400,11 +214,11 @@ def test_an_interrupted_replacement_leaves_the_old_export(error, tmp_path, monke
 
     monkeypatch.setattr(Path, "rename", interrupted)
     with pytest.raises(error):
-        export_huggingface(build(PLAIN["llama, swiglu"]), folder)
+        export_huggingface(build(LLAMA), folder)
     monkeypatch.undo()
     assert contents(folder) == before
     assert [each.name for each in tmp_path.iterdir()] == ["out"]
-    export_huggingface(build(PLAIN["llama, swiglu"]), folder)
+    export_huggingface(build(LLAMA), folder)
     assert contents(folder) != before
 
 
@@ -437,7 +251,7 @@ def test_a_loaded_model_keeps_learned_grades_and_what_is_trained(tmp_path):
 
 @pytest.mark.parametrize("kept", [0, 4, 9, 500, -1])
 def test_a_file_that_was_cut_off_is_refused(kept, tmp_path):
-    path = save_model(build(PLAIN["gpt2, tied"]), tmp_path / "model.safetensors")
+    path = save_model(build(GPT2), tmp_path / "model.safetensors")
     path.write_bytes(path.read_bytes()[:kept])
     with pytest.raises(FileError, match="cut off or no safetensors"):
         load_model(path)
@@ -458,7 +272,7 @@ def test_other_files_are_refused_and_no_pickle_is_opened(tmp_path):
     with pytest.raises(FileError, match="cut off or no safetensors"):
         load_model(tmp_path / "model.pt")
     assert not (tmp_path / "sprung").exists()
-    folder = export_huggingface(build(PLAIN["gpt2, tied"]), tmp_path / "out")
+    folder = export_huggingface(build(GPT2), tmp_path / "out")
     with pytest.raises(FileError, match="no gllm_config in its metadata"):
         load_model(folder / "model.safetensors")
     for absent in (folder, tmp_path / "absent"):

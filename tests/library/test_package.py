@@ -30,7 +30,7 @@ from gllm_lib.optim import (
 )
 from gllm_lib.training import Recipe, evaluate, train
 from gllm_lib.training.checkpoint import checkpoint_path
-from tests.library.test_training import same, stop_at
+from tests.library.small_training import same, stop_at
 
 V, T = 11, 8
 TOKENS = np.random.default_rng(0).integers(0, V, 12).repeat(2).tolist() * 12  # pairs in a loop: quick to learn
