@@ -8,23 +8,12 @@ import os
 import re
 import textwrap
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from gllm_lib.book import greek
 from gllm_lib.book.html.blocks import raw
+from gllm_lib.book.html.manuscript import Source
 from gllm_lib.book.html.numbering import CLAIMS, Label, Node, Page, plain
-
-
-@dataclass(frozen=True)
-class Source:
-    """One page as read: its place in the book, its tree, its title and what the runner noted about its execution."""
-
-    page: Page
-    blocks: list[Node]
-    title: list[Node]
-    facts: Mapping[str, Any]
-    labels: list[Label]
 
 
 class Layout:

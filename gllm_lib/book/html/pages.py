@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import html
 import json
 import re
@@ -19,17 +18,17 @@ OPTIONS = {"label", "fig-cap", "fig-alt", "tbl-cap", "echo", "include", "output"
 PREFERENCE = ("text/html", "image/svg+xml", "image/png", "text/markdown", "text/latex", "text/plain")
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
-SaveImage = Callable[[str, bytes], str]  # (file name, data) -> address seen from the page
+ShowImage = Callable[[str, str, str, str], str]  # (name, kind, data as in the notebook, alt text) -> markdown
 
 
 class RenderError(InputError):
     """A page that cannot be rendered faithfully; the message names the page and the label or cell."""
 
 
-def notebook_markdown(path: Path, save_image: SaveImage) -> tuple[str, dict[str, Any]]:
+def notebook_markdown(path: Path, show_image: ShowImage) -> tuple[str, dict[str, Any]]:
     """Return the markdown of an executed notebook and its metadata.
 
-    `save_image` stores a bitmap and returns its address. Raises RenderError for what the book cannot show:
+    `show_image` returns what stands for a drawing or a bitmap. Raises RenderError for what the book cannot show:
     another cell type, `#|` option or kind of output, a failed cell, a figure without alt text.
     """
     try:
@@ -44,7 +43,7 @@ def notebook_markdown(path: Path, save_image: SaveImage) -> tuple[str, dict[str,
         if cell["cell_type"] == "markdown":
             parts.append(source)
         elif cell["cell_type"] == "code":
-            parts.append(_code_cell(cell, source, where, save_image))
+            parts.append(_code_cell(cell, source, where, show_image))
         elif cell["cell_type"] == "raw" and index == 0:
             parts.append(source)  # front matter
         else:
@@ -66,14 +65,14 @@ def cell_options(source: str, where: str) -> tuple[dict[str, Any], str]:
     return options, "\n".join(lines[count:]).strip("\n")
 
 
-def _code_cell(cell: Mapping[str, Any], source: str, where: str, save_image: SaveImage) -> str:
+def _code_cell(cell: Mapping[str, Any], source: str, where: str, show_image: ShowImage) -> str:
     options, code = cell_options(source, where)
     if options.get("include") is False:
         return ""
     label = options.get("label", "")
     where = f"{where}, {label}" if label else where
     shown = fenced(code, ".python") if code and options.get("echo") is not False else ""
-    before, inside = _outputs(cell.get("outputs", []), options, where, save_image)
+    before, inside = _outputs(cell.get("outputs", []), options, where, show_image)
     if label.startswith(("fig-", "tbl-")):
         caption = options.get(f"{label[:3]}-cap", "").strip()
         if not inside and cell.get("execution_count") is None:
@@ -90,7 +89,7 @@ def _code_cell(cell: Mapping[str, Any], source: str, where: str, save_image: Sav
 
 
 def _outputs(
-    outputs: list[dict[str, Any]], options: Mapping[str, Any], where: str, save_image: SaveImage
+    outputs: list[dict[str, Any]], options: Mapping[str, Any], where: str, show_image: ShowImage
 ) -> tuple[list[str], list[str]]:
     """Return a cell's outputs as markdown: those that stand for themselves, and those its label is about."""
     before: list[str] = []
@@ -118,7 +117,7 @@ def _outputs(
                 continue  # what the last drawing call happened to return
             kept = inside if label or mime != "text/plain" else before
             kept.append(
-                _shown(mime, data[mime], options.get("fig-alt", ""), f"{label or 'out'}-{len(kept)}", where, save_image)
+                _shown(mime, data[mime], options.get("fig-alt", ""), f"{label or 'out'}-{len(kept)}", where, show_image)
             )
         else:
             words = " ".join(str(output.get(key, "")) for key in ("ename", "evalue")).strip()
@@ -140,17 +139,14 @@ def merged_streams(outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return result
 
 
-def _shown(mime: str, value: str, alt: str, name: str, where: str, save_image: SaveImage) -> str:
+def _shown(mime: str, value: str, alt: str, name: str, where: str, show_image: ShowImage) -> str:
     """Return one output of a known kind as markdown."""
     if mime.startswith("image/") and not alt.strip():
         raise RenderError(f"{where}: an image without alt text; say in #| fig-alt what it shows")
     if mime == "text/html":
         return raw_html(value)
-    if mime == "image/svg+xml":
-        return raw_html(inline_svg(value, name, alt))
-    if mime == "image/png":
-        address = save_image(f"{name}.png", base64.b64decode(value))
-        return raw_html(f'<img class="card" src="{address}" alt="{html.escape(alt)}">')
+    if mime.startswith("image/"):
+        return show_image(name, mime, value, alt)
     if mime == "text/markdown":
         return value
     if mime == "text/latex":
