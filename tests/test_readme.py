@@ -1,4 +1,4 @@
-"""README.md: its figures are what the code draws, and its example runs as it stands."""
+"""README.md and the cover: the figures are what the code draws, and the example runs as it stands."""
 
 import importlib.util
 import json
@@ -6,7 +6,12 @@ import re
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
 
 
 def rounded(svg: str) -> list[str]:
@@ -15,21 +20,42 @@ def rounded(svg: str) -> list[str]:
     return re.sub(r"-?\d+\.\d+", lambda number: f"{float(number[0]):.1f}", bare).split()
 
 
-def test_the_gain_figure_is_what_its_code_draws(root: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def draw(root: Path) -> ModuleType:
+    """The module that draws the figures, which is in no package."""
     spec = importlib.util.spec_from_file_location("draw", root / "figures" / "draw.py")
-    draw = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(draw)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["gain", "cover", "cover-upright"])
+def test_a_figure_is_what_its_code_draws(root: Path, tmp_path: Path, draw: ModuleType, name: str) -> None:
+    makers = {"gain": draw.gain_of_a_grade, "cover": draw.cover, "cover-upright": partial(draw.cover, upright=True)}
     (tmp_path / "again").mkdir()
-    first = draw.gain_of_a_grade(tmp_path).read_bytes()
-    assert draw.gain_of_a_grade(tmp_path / "again").read_bytes() == first
-    assert rounded(first.decode()) == rounded((root / "figures" / "gain.svg").read_text())
+    first = makers[name](tmp_path).read_bytes()
+    assert makers[name](tmp_path / "again").read_bytes() == first
+    assert rounded(first.decode()) == rounded((root / "figures" / f"{name}.svg").read_text())
 
 
-def test_every_figure_of_the_readme_is_there(root: Path) -> None:
-    readme = (root / "README.md").read_text()
-    shown = {path.name for path in (root / "figures").glob("*.svg")}
-    assert shown
-    assert all(f"](figures/{name})" in readme for name in shown)
+def test_the_cover_shows_who_sees_the_basis(draw: ModuleType) -> None:
+    def turned_back(path: np.ndarray, turns: int) -> np.ndarray:
+        angle = 2 * np.pi * turns / draw.TURNS
+        back = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+        return path[:, turns] @ back
+
+    momentum, adam = draw.turned_runs(200, 0.02, adam=False), draw.turned_runs(160, 0.015, adam=True)
+    quarter = draw.TURNS // 4
+    for turns in range(1, draw.TURNS):
+        assert np.allclose(turned_back(momentum, turns), momentum[:, 0], atol=1e-10)
+        assert np.allclose(turned_back(adam, turns), adam[:, 0], atol=1e-6) == (turns % quarter == 0)
+
+
+def test_every_figure_is_shown(root: Path) -> None:
+    pages = "".join((root / name).read_text() for name in ("README.md", "index.qmd"))
+    drawn = {path.name for path in (root / "figures").glob("*.svg")} - {"cover-upright.svg"}  # of the printed book
+    assert drawn
+    assert all(f"](figures/{name})" in pages for name in drawn)
 
 
 def test_the_example_trains_resumes_compiles_and_exports(root: Path, tmp_path: Path) -> None:
