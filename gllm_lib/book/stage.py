@@ -18,6 +18,7 @@ from nbformat import v4
 
 from gllm_lib import checks
 from gllm_lib.book import tables
+from gllm_lib.book.markdown import plain, symbols
 from gllm_lib.book.project import BookError, Notebook, Project, fill_inline, parameters, read_notebook
 from gllm_lib.book.run import Run, evidence_by_claim
 from gllm_lib.proofs.claims import ClaimError, Registry, divs
@@ -128,7 +129,7 @@ def status_block(label: str, status: Status, records: list[dict[str, Any]]) -> s
     rejected = sum(record["mutants_rejected"] for record in records)
     mutants = f"{rejected} mutant{'s' * (rejected != 1)} rejected"
     counted = "" if status.word == "open" else f"; {checks_run} run, {mutants}"
-    because = tables.plain(status.because) if status.weakest else tables.symbols(status.because)
+    because = plain(status.because) if status.weakest else symbols(status.because)
     if status.weakest:  # a reference, which both renderers name and link
         because = "@" + because
     line = f"**{status}**: {because}{counted}."

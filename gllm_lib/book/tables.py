@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gllm_lib.book import greek
-from gllm_lib.book.project import BookError, Project, read_notebook
+from gllm_lib.book import api
+from gllm_lib.book.markdown import plain, rows, symbols
+from gllm_lib.book.project import BookError, Project, read_notebook, read_notebooks
 from gllm_lib.book.run import Run, evidence_by_claim
 from gllm_lib.proofs import sources
 from gllm_lib.proofs.claims import Claim, Registry
@@ -27,37 +28,11 @@ def table(what: str, project: Project, runs: Mapping[str, Run], registry: Regist
         "errata": lambda: errata(project, registry, evidence_by_claim(runs)),
         "runs": lambda: chapter_runs(project, runs, profile),
         "versions": lambda: versions(runs),
+        "library": lambda: api.reference(api.read_library(), read_notebooks(project)),
     }
     if what not in makers:
         raise BookError(f"{where}: nothing is generated for what={what!r}; the blocks are {', '.join(makers)}")
     return makers[what]()
-
-
-def plain(text: str) -> str:
-    """Return the words of a docstring or a scope as markdown that shows them as they are."""
-    return re.sub(r"([\\`*_{}\[\]<>$~^@#])", r"\\\1", text)
-
-
-def symbols(text: str) -> str:
-    """Return the words of a docstring with its formulas set: Greek letters, relations and powers."""
-    names = r"alpha|beta|gamma|delta|epsilon|eta|theta|kappa|lambda|mu|nu|xi|pi|rho|sigma|tau|phi|chi|psi|omega"
-    words = re.sub(rf"(?<![A-Za-z])(?:{names}|Lambda|Phi|Delta|Sigma)(?![A-Za-z])", lambda m: greek(m[0]), text)
-    for typed, meant in (("<=", "≤"), (">=", "≥"), ("!=", "≠"), (" * ", " · ")):
-        words = words.replace(typed, meant)
-    words = re.sub(r"(?<![\w-])-(?=\w)", "−", words)
-    return re.sub(r"\\\^(−?\w+)", r"^\1^", plain(words))
-
-
-def rows(header: list[str], body: list[list[str]], widths: str) -> str:
-    """Return a pandoc pipe table; `widths` is its ruler, such as '|:--|--:|'."""
-    lines = ["| " + " | ".join(map(_cell, line)) + " |" for line in [header, *body]]
-    return "\n".join([lines[0], widths, *lines[1:]])
-
-
-def _cell(text: str) -> str:
-    """Return a text on one line without a bare pipe: in mathematics it becomes a command."""
-    pieces = re.split(r"(\$[^$]+\$)", " ".join(text.split()))
-    return "".join(p.replace("|", r"\vert " if p.startswith("$") else r"\|") for p in pieces)
 
 
 def claims_by_chapter(project: Project, registry: Registry, evidence: Evidence) -> str:

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from gllm_lib.book.markdown import symbols
 from gllm_lib.book.project import BookError, read_notebook, read_registry
 from gllm_lib.book.run import Run, current_runs, run_chapters
 from gllm_lib.book.stage import stage, status_block, with_status
-from gllm_lib.book.tables import symbols
 from gllm_lib.proofs.claims import divs
 from gllm_lib.proofs.status import Status
 from tests.book.conftest import CELLS, replaced, small_book, write_notebook
