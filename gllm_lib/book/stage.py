@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,9 @@ from nbformat import v4
 from gllm_lib import checks
 from gllm_lib.book import tables
 from gllm_lib.book.markdown import plain, symbols
-from gllm_lib.book.project import BookError, Notebook, Project, fill_inline, parameters, read_notebook
+from gllm_lib.book.project import BookError, Notebook, Project, canonical, fill_inline, parameters, read_notebook
 from gllm_lib.book.run import Run, evidence_by_claim
-from gllm_lib.proofs.claims import ClaimError, Registry, divs
+from gllm_lib.proofs.claims import ClaimError, Declared, Registry, divs
 from gllm_lib.proofs.status import Status, statuses
 
 NOT_EXECUTED = (
@@ -46,11 +46,14 @@ def stage(
     fresh.mkdir(parents=True)
     evidence = evidence_by_claim(runs)
     computed = statuses(registry, evidence)
+    anchors = check_anchors(registry.declared)
+    links = links_to_checks(registry, anchors)
     for page in project.pages:
         source = project.root / page
         if page.endswith(".ipynb"):
             notebook = (notebooks or {}).get(source.stem) or read_notebook(source)
-            text = staged(source.stem, notebook, runs.get(source.stem), computed, evidence)
+            text = staged(source.stem, notebook, runs.get(source.stem), computed, evidence, anchors, links)
+            _for_download(fresh, source.stem, canonical(notebook), text if source.stem in runs else "")
         else:
             text = filled(project, page, source.read_text(encoding="utf-8"), runs, registry, profile)
         checks.write_text(fresh / page, text)
@@ -65,6 +68,8 @@ def staged(
     run: Run | None,
     computed: Mapping[str, Status],
     evidence: Mapping[str, list[dict[str, Any]]],
+    anchors: Mapping[tuple[str, int], str],
+    links: Mapping[str, str],
 ) -> str:
     """Return the JSON of one executed notebook: outputs, inline values and a status under each claim."""
     notebook = copy.deepcopy(notebook)
@@ -72,13 +77,14 @@ def staged(
     count = 0
     for index, cell in enumerate(notebook.cells):
         if cell.cell_type == "code":
+            cell.id = anchors.get((chapter, index), cell.id)  # both renderers make it the address of the cell
             cell.outputs = _outputs(cell, next(outputs)) if run else []
             count += 1
             cell.execution_count = count if run else None
             _require_output(f"{chapter}, cell {index + 1}", cell, run)
         elif cell.cell_type == "markdown":
             fill = (lambda _: next(inline)) if run else (lambda name: f"`{name}`")
-            cell.source = with_status(fill_inline(cell.source, fill), computed, evidence)
+            cell.source = with_status(fill_inline(cell.source, fill), computed, evidence, links)
     if run:
         notebook.metadata["gllm"] = {"profile": run.profile, "python": run.facts["versions"]["python"], **run.facts}
         _show_overrides(notebook, chapter, run.profile)
@@ -110,19 +116,25 @@ def _show_overrides(notebook: Notebook, chapter: str, profile: str) -> None:
         notebook.cells.insert(where + 1, cell)
 
 
-def with_status(markdown: str, computed: Mapping[str, Status], evidence: Mapping[str, list[dict[str, Any]]]) -> str:
-    """Return a markdown cell with a status div after each claim block that it holds."""
+def with_status(
+    markdown: str,
+    computed: Mapping[str, Status],
+    evidence: Mapping[str, list[dict[str, Any]]],
+    links: Mapping[str, str],
+) -> str:
+    """Return a markdown cell with a status div after each claim block that it holds, links to its checks included."""
     if ":::" not in markdown:
         return markdown
     lines = markdown.split("\n")
     for div in reversed(divs(markdown)):
         if div.id in computed:
-            lines.insert(div.closes + 1, "\n" + status_block(div.id, computed[div.id], evidence.get(div.id, [])))
+            block = status_block(div.id, computed[div.id], evidence.get(div.id, []), links.get(div.id, ""))
+            lines.insert(div.closes + 1, "\n" + block)
     return "\n".join(lines)
 
 
-def status_block(label: str, status: Status, records: list[dict[str, Any]]) -> str:
-    """Return the status div of one claim: the word, why, and how much evidence there is."""
+def status_block(label: str, status: Status, records: list[dict[str, Any]], code: str = "") -> str:
+    """Return the status div of one claim: the word, why, how much evidence there is, and the way to its code."""
     if status.word in ("defined", "assumed") and not records:
         return ""
     checks_run = f"{len(records)} check{'s' * (len(records) != 1)}" if records else "no check"
@@ -133,7 +145,36 @@ def status_block(label: str, status: Status, records: list[dict[str, Any]]) -> s
     if status.weakest:  # a reference, which both renderers name and link
         because = "@" + because
     line = f"**{status}**: {because}{counted}."
-    return f'::: {{.status .{status.word} claim="{label}"}}\n{line}\n:::\n'
+    code = f"\n[Code: {code}]{{.checks}}\n" if code else ""
+    return f'::: {{.status .{status.word} claim="{label}"}}\n{line}\n{code}:::\n'
+
+
+def check_anchors(declared: Iterable[Declared]) -> dict[tuple[str, int], str]:
+    """Return the identifier of each cell that holds checks, by chapter and cell: `check-` and the name of its first.
+
+    A second cell of the chapter whose first check has that name gets the number of the cell after it.
+    """
+    anchors: dict[tuple[str, int], str] = {}
+    taken: set[tuple[str, str]] = set()
+    for check in declared:
+        place, name = (check.chapter, check.cell), f"check-{check.name}"[:58]  # a notebook allows 64 characters
+        if place not in anchors:
+            anchors[place] = f"{name}-{check.cell}" if (check.chapter, name) in taken else name
+            taken.add((check.chapter, name))
+    return anchors
+
+
+def links_to_checks(registry: Registry, anchors: Mapping[tuple[str, int], str]) -> dict[str, str]:
+    """Return, by claim, links to the cells that hold its checks: one per check, with its kind and its function."""
+    links = {}
+    for label, declared in registry.evidence_of.items():
+        home = registry.claims[label].chapter
+        pages = ["" if check.chapter == home else f"{check.chapter}.ipynb" for check in declared]
+        links[label] = ", ".join(
+            f"{check.kind} [`{check.name}`]({page}#{anchors[check.chapter, check.cell]}){{.check}}"
+            for page, check in zip(pages, declared, strict=True)
+        )
+    return links
 
 
 def filled(project: Project, page: str, text: str, runs: Mapping[str, Run], registry: Registry, profile: str) -> str:
@@ -147,6 +188,13 @@ def filled(project: Project, page: str, text: str, runs: Mapping[str, Run], regi
         made = tables.table(div.attributes.get("what", ""), project, runs, registry, profile, where=page)
         lines[div.opens : div.closes + 1] = ["", made, ""]
     return "\n".join(lines)
+
+
+def _for_download(fresh: Path, chapter: str, clean: str, executed: str) -> None:
+    """Lay out what a page offers: the notebook as it is in the repository and, if it was executed, with its outputs."""
+    checks.write_text(fresh / "chapters" / "downloads" / f"{chapter}.ipynb", clean)
+    if executed:
+        checks.write_text(fresh / "chapters" / "downloads" / f"{chapter}-executed.ipynb", executed)
 
 
 def _copy_rest(project: Project, fresh: Path) -> None:

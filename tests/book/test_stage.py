@@ -1,14 +1,15 @@
 """The staged folder: outputs in place, inline values filled, a computed status under each claim, tables made."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from gllm_lib.book.markdown import symbols
 from gllm_lib.book.project import BookError, read_notebook, read_registry
 from gllm_lib.book.run import Run, current_runs, run_chapters
-from gllm_lib.book.stage import stage, status_block, with_status
-from gllm_lib.proofs.claims import divs
+from gllm_lib.book.stage import check_anchors, links_to_checks, stage, status_block, with_status
+from gllm_lib.proofs.claims import Declared, Registry, divs
 from gllm_lib.proofs.status import Status
 from tests.book.conftest import CELLS, replaced, small_book, write_notebook
 
@@ -45,6 +46,33 @@ def test_inline_values_and_status_are_in_place(site):
     claim = next(source for source in sources if "#prp-small" in source)
     assert '::: {.status .supported claim="prp-small"}\n**supported (property)**' in claim
     assert "1 check run, 1 mutant rejected" in claim
+
+
+def test_a_claim_links_to_the_cell_of_each_of_its_checks(site):
+    cells = json.loads((site / "chapters" / "01-first.ipynb").read_text())["cells"]
+    claim = next("".join(cell["source"]) for cell in cells if "#prp-small" in "".join(cell["source"]))
+    assert "[Code: property [`at_most_four`](#check-at_most_four){.check}]{.checks}" in claim
+    (held,) = [cell for cell in cells if cell["id"] == "check-at_most_four"]
+    assert "def at_most_four" in "".join(held["source"])
+
+
+def test_cells_of_one_check_name_have_their_own_addresses():
+    declared = [
+        Declared("prp-a", "property", name, None, (), "01", cell) for name, cell in (("f", 3), ("g", 3), ("f", 7))
+    ]
+    assert check_anchors(declared) == {("01", 3): "check-f", ("01", 7): "check-f-7"}
+    abroad = Declared("prp-a", "exact", "h", "all", (), "02", 1)
+    registry = Registry({"prp-a": SimpleNamespace(chapter="01")}, (*declared, abroad), {"prp-a": (declared[1], abroad)})
+    links = links_to_checks(registry, check_anchors(registry.declared))
+    assert links["prp-a"] == "property [`g`](#check-f){.check}, exact [`h`](02.ipynb#check-h){.check}"
+
+
+def test_the_site_holds_the_notebook_to_download_clean_and_executed(site):
+    folder = site / "chapters" / "downloads"
+    clean = json.loads((folder / "01-first.ipynb").read_text())["cells"]
+    assert not any(cell.get("outputs") for cell in clean)
+    assert any("`{python} told`" in "".join(cell["source"]) for cell in clean)
+    assert (folder / "01-first-executed.ipynb").read_bytes() == (site / "chapters" / "01-first.ipynb").read_bytes()
 
 
 def test_the_overrides_of_a_small_size_are_shown(site):
@@ -89,7 +117,9 @@ def test_an_unknown_table_is_an_error(small):
 
 
 def test_a_chapter_that_was_not_executed_says_so(small):
-    text = "\n".join(sources_of(staged(small, runs={})))
+    site = staged(small, runs={})
+    text = "\n".join(sources_of(site))
+    assert [path.name for path in (site / "chapters" / "downloads").iterdir()] == ["01-first.ipynb"]
     assert "Not executed" in text
     assert "**stated**" in text
 
@@ -137,14 +167,14 @@ def test_an_error_leaves_the_previous_site(small):
 def test_status_follows_the_block_it_is_for():
     proved = Status("proved", "", (), "exact")
     text = 'a\n\n::: {#prp-a .claim source="new"}\n## A\nx\n:::\n\nb'
-    lines = with_status(text, {"prp-a": proved}, {"prp-a": []}).splitlines()
+    lines = with_status(text, {"prp-a": proved}, {"prp-a": []}, {}).splitlines()
     assert lines.index(":::") < lines.index('::: {.status .proved claim="prp-a"}') < lines.index("b")
 
 
 def test_a_status_stands_inside_the_div_that_holds_its_claim():
     proved = Status("proved", "", (), "exact")
     text = ':::: {.column}\n::: {#prp-a .claim source="new"}\n## A\n\n```\n::: {#prp-a}\n```\n:::\n::::\nb'
-    made = with_status(text, {"prp-a": proved}, {"prp-a": []})
+    made = with_status(text, {"prp-a": proved}, {"prp-a": []}, {})
     assert made.count(".status") == 1
     assert [(div.id, "status" in div.classes) for div in divs(made)] == [("prp-a", False), ("", True), ("", False)]
 
