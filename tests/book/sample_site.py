@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,8 @@ def no_grades_beat_the_affinity(pair, grades=fourth_root_grades):
     alpha, tau = pair
     assert gain(grades(alpha, tau), alpha, tau) <= affinity(alpha, tau) ** 2 * (1 + 1e-12)'''
 
+CODE = "[Code: property [`no_grades_beat_the_affinity`](#check-no_grades_beat_the_affinity){.check}]{.checks}\n"
+
 FIGURE = """#| label: fig-gain
 #| fig-cap: "Gain along a ray of grades, $\\\\Lambda(t)$, for three targets (see @prp-fourth-root)."
 #| fig-alt: "Three convex curves over the exponent t; each has its minimum at one half."
@@ -243,10 +246,11 @@ def printed(text: str) -> Any:
     return nbformat.v4.new_output("stream", name="stdout", text=text)
 
 
-def code(source: str, *outputs: Any, tags: tuple[str, ...] = ()) -> Any:
+def code(source: str, *outputs: Any, tags: tuple[str, ...] = (), name: str = "") -> Any:
     """Return an executed code cell."""
     cell = nbformat.v4.new_code_cell(source, execution_count=1, metadata={"tags": list(tags)} if tags else {})
     cell.outputs = list(outputs)
+    cell.id = name or cell.id
     return cell
 
 
@@ -265,10 +269,12 @@ def write_notebook(path: Path, cells: list[Any]) -> None:
         "profile": "default",
     }
     book = nbformat.v4.new_notebook(cells=cells, metadata={"gllm": facts, "language_info": {"name": "python"}})
-    path.parent.mkdir(parents=True, exist_ok=True)
+    (path.parent / "downloads").mkdir(parents=True, exist_ok=True)
     for index, cell in enumerate(cells):
-        cell["id"] = f"cell-{index}"
+        cell["id"] = cell["id"] if cell["id"].startswith("check-") else f"cell-{index}"
     nbformat.write(book, path)
+    shutil.copy(path, path.parent / "downloads" / f"{path.stem}-executed.ipynb")
+    (path.parent / "downloads" / path.name).write_text("{}")
 
 
 def sample_cells() -> list[Any]:
@@ -280,10 +286,11 @@ def sample_cells() -> list[Any]:
     return [
         nbformat.v4.new_raw_cell("---\nsizes:\n  smoke: {cases: 25}\n---"),
         text(OPENING),
+        code("import numpy as np\n\nfrom gllm_lib.grading import affinity, gain"),
         code("cases = 200\nseed = 4", tags=("parameters",)),
         code("# smoke size\ncases = 25", tags=("injected-parameters",)),
-        text(STATEMENT),
-        code(CHECK, shown({"text/html": EVIDENCE, "text/plain": "property"})),
+        text(STATEMENT.replace("7 mutants rejected.\n", "7 mutants rejected.\n\n" + CODE)),
+        code(CHECK, shown({"text/html": EVIDENCE, "text/plain": "property"}), name="check-no_grades_beat_the_affinity"),
         code(FIGURE, shown({"image/svg+xml": plotted(), "text/plain": "<Figure>"})),
         code(TABLE, printed("| | mild | steep |\n|:--|--:|--:|\n| $g_1$ | 1.00 | 1.00 |\n| $g_2$ | 1.41 | 2.83 |\n")),
         text("## Symbols and text {#sec-symbols}\n\nThe integral and the matrix come from sympy.\n\n### In the kernel"),

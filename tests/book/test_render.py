@@ -59,7 +59,8 @@ def test_every_page_listed_is_written_in_order(site: Path, book: Path) -> None:
     ]
     assert all(page.read_text().count("<h1") == 1 for page in pages)
     assert pages[0].stat().st_size < 1_000_000
-    assert (book / f"{FIRST}.ipynb").read_bytes() == (site / f"{FIRST}.ipynb").read_bytes()
+    offered = f"chapters/downloads/{FIRST.split('/')[1]}-executed.ipynb"
+    assert (book / offered).read_bytes() == (site / offered).read_bytes()
     assert not list(book.parent.glob("._book*"))
 
 
@@ -154,7 +155,7 @@ def test_citations_footer_and_navigation(book: Path) -> None:
     assert "Executed in 12 s, on x86_64, 2 cores, with Python 3.11.9, at default size, finished 2026-01-02 ." in text
     page = (book / f"{FIRST}.html").read_text()
     assert '<a href="04-sample-complexity.html" aria-current="page">' in page
-    assert 'href="04-sample-complexity.ipynb" download' in page
+    assert all(f'href="downloads/04-sample-complexity{kind}.ipynb" download' in page for kind in ("", "-executed"))
     assert "References" not in words(book / "index.html")
 
 

@@ -7,7 +7,20 @@ import re
 from pathlib import PurePosixPath
 
 from gllm_lib.book.html.highlight import highlight, lines
-from gllm_lib.book.html.numbering import Node, Page, attributes, div, is_claim, node, plain, span, text, walk
+from gllm_lib.book.html.numbering import (
+    Node,
+    Page,
+    attributes,
+    div,
+    is_claim,
+    node,
+    plain,
+    raw,
+    scroll,
+    span,
+    text,
+    walk,
+)
 from gllm_lib.book.html.pages import inline_svg
 from gllm_lib.book.html.references import SPACE, Book, Dresser, has_class
 
@@ -43,6 +56,9 @@ class _Dresser(Dresser):
             return self._proof(item)
         if "equation" in classes:
             return self._equation(item)
+        if "imports" in classes:  # a chapter opens with its question, not with these
+            folded = [raw('<details class="imports"><summary>Imports</summary>'), *item["c"][1], raw("</details>")]
+            return node("Div", item["c"][0], folded)
         if identifier.startswith(("fig-", "tbl-")):
             return self._float(item)
         for name in classes:
@@ -164,11 +180,20 @@ class _Dresser(Dresser):
         for tag in re.findall(r"<img\b[^>]*>", content):
             if not re.search(r"""\balt=(["'])(?!\1)""", tag):
                 raise self.error(f"an image without alt text: {tag[:80]}")
+        if found := re.match(r'<div class="evidence" data-claim="([^"]+)"', content):
+            return self._evidence(content, found[1])
         if 'class="plot' in content[:600] or 'class="card"' in content[:600]:
             return scroll("Figure", [item], "plot-frame")
         if "<table" in content and "</table>" in content:
             return scroll("Table", [item])
         return item
+
+    def _evidence(self, content: str, claim: str) -> list[Node]:
+        """Return the line of a check with the way back to its claim."""
+        if claim not in self.book.labels:
+            raise self.error(f"evidence for {claim}, which no page of the book states")
+        back = div("back", [node("Plain", [self.reference(claim)])])
+        return [raw(content.rstrip().removesuffix("</div>")), back, raw("</div>")]
 
     def _image(self, item: Node) -> Node:
         (identifier, classes, pairs), _, (url, title) = item["c"]
@@ -180,13 +205,3 @@ class _Dresser(Dresser):
                 return node("RawInline", "html", inline_svg(content.decode(), name, alt))
         kept = [[key, value] for key, value in pairs if key in ("width", "height")]
         return node("Image", [identifier, ["card", *classes], [*kept, ["alt", alt]]], [text(alt)], [url, title])
-
-
-def raw(content: str) -> Node:
-    """Return a piece of HTML as a block."""
-    return node("RawBlock", "html", content)
-
-
-def scroll(name: str, blocks: list[Node], classes: str = "") -> Node:
-    """Return a region that scrolls sideways by itself, reachable by keyboard and named."""
-    return div(f"scroll {classes}", blocks, tabindex="0", role="region", aria_label=name)

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gllm_lib.book import greek
-from gllm_lib.book.html.blocks import raw
 from gllm_lib.book.html.manuscript import Source
-from gllm_lib.book.html.numbering import CLAIMS, Label, Node, Page, plain
+from gllm_lib.book.html.numbering import CLAIMS, Label, Node, Page, plain, raw
 
 
 class Layout:
@@ -23,8 +22,8 @@ class Layout:
         self.book = book
         self.sources = sources
 
-    def around(self, source: Source) -> dict[str, Any]:
-        """Return the template's values for one page."""
+    def around(self, source: Source, downloads: Iterable[str] = ()) -> dict[str, Any]:
+        """Return the template's values for one page, which offers these notebooks."""
         page, here = source.page, self.sources.index(source)
         first = here == 0
         title = plain(source.title)
@@ -40,7 +39,7 @@ class Layout:
             "sidebar": raw(self.chapters(page)),
             "previous": self._neighbour(page, here - 1),
             "next": self._neighbour(page, here + 1),
-            "notebook": page.source.name if page.source.suffix == ".ipynb" else "",
+            "downloads": raw(download_links(downloads)) if downloads else "",
             "facts": unbroken_dates(facts_line(source.facts)),
         }
         if first:
@@ -103,6 +102,18 @@ def _rank(identifier: str) -> int:
 
 def _relative(target: Page, current: Page) -> str:
     return os.path.relpath(target.target, current.target.parent)
+
+
+def download_links(names: Iterable[str]) -> str:
+    """Return the links to a page's notebooks as HTML, and what to do with one."""
+    links = []
+    for name in names:
+        words = "with its outputs" if name.endswith("-executed.ipynb") else "without outputs"
+        links.append(f'<a href="downloads/{html.escape(name)}" download>{words}</a>')
+    return (
+        f"This chapter as a notebook: {', '.join(links)}. To run it, put it into <code>chapters/</code> of a clone of "
+        "the book and call <code>make lab</code>."
+    )
 
 
 def authors(value: Any) -> str:

@@ -83,6 +83,16 @@ def span(classes: str, inlines: list[Node]) -> Node:
     return node("Span", ["", classes.split(), []], inlines)
 
 
+def raw(content: str) -> Node:
+    """Return a piece of HTML as a block."""
+    return node("RawBlock", "html", content)
+
+
+def scroll(name: str, blocks: list[Node], classes: str = "") -> Node:
+    """Return a region that scrolls sideways by itself, reachable by keyboard and named."""
+    return div(f"scroll {classes}", blocks, tabindex="0", role="region", aria_label=name)
+
+
 def text(words: str) -> Node:
     """Return one piece of running text."""
     return node("Str", words)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import html
 import json
 import re
@@ -85,7 +86,19 @@ def _code_cell(cell: Mapping[str, Any], source: str, where: str, show_image: Sho
         raise RenderError(f"{where}: a cell's label starts with fig- or tbl-; equations and claims carry their own")
     tags = " ".join(f".{tag}" for tag in cell.get("metadata", {}).get("tags", []) if re.fullmatch(r"[\w-]+", tag))
     content = [part for part in (shown, *before, *inside) if part]
-    return _div(f".cell {tags}".strip(), "\n\n".join(content)) if content else ""
+    if content == [shown] and only_imports(code) and "parameters" not in tags:
+        tags += " .imports"
+    place = f"#{cell['id']} " if str(cell.get("id", "")).startswith("check-") else ""
+    return _div(f"{place}.cell {tags}".strip(), "\n\n".join(content)) if content else ""
+
+
+def only_imports(code: str) -> bool:
+    """Say whether code is nothing but import statements."""
+    try:
+        statements = ast.parse(code).body
+    except SyntaxError:
+        return False
+    return bool(statements) and all(isinstance(item, ast.Import | ast.ImportFrom) for item in statements)
 
 
 def _outputs(

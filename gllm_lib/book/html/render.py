@@ -25,6 +25,7 @@ from gllm_lib.book.html.manuscript import Manuscript, Source, api_version, pando
 from gllm_lib.book.html.mathml import mend
 from gllm_lib.book.html.numbering import Page, node, walk
 from gllm_lib.book.html.pages import RenderError, ShowImage, inline_svg, raw_html
+from gllm_lib.book.html.previews import previews
 from gllm_lib.book.html.references import Book
 from gllm_lib.checks import exchange, write_bytes, write_text
 
@@ -49,6 +50,9 @@ def render(site: Path, out: Path) -> list[Path]:
         for asset in sorted([*ASSETS.glob("*.css"), *ASSETS.glob("*.js")]):
             write_bytes(fresh / "assets" / asset.name, asset.read_bytes())
         write_text(fresh / "assets" / "index.js", layout.search_index(book.labels.values()))
+        written = {page.target: (fresh / page.target).read_text(encoding="utf-8") for page in book.pages.values()}
+        for target, script in previews(written).items():
+            write_text(fresh / "assets" / "previews" / target.with_suffix(".js"), script)
         check_links(fresh, [page.target for page in book.pages.values()])
         fresh.chmod(0o755)
         exchange(fresh, out)
@@ -85,8 +89,6 @@ def _file_taker(site: Path, out: Path) -> Any:
 def _write(source: Source, book: Book, layout: Layout, manuscript: Manuscript, out: Path) -> None:
     """Resolve one page and write it as HTML."""
     page = source.page
-    if page.source.suffix == ".ipynb":
-        write_bytes(out / page.source, (manuscript.site / page.source).read_bytes())
     blocks = resolve(source.blocks, page, book)
     title = next((item["c"][2] for item in blocks if item["t"] == "Header" and item["c"][0] == 1), source.title)
     blocks = [item for item in blocks if not (item["t"] == "Header" and item["c"][0] == 1)]
@@ -95,7 +97,7 @@ def _write(source: Source, book: Book, layout: Layout, manuscript: Manuscript, o
         blocks.append(node("Header", 2, ["references", ["unnumbered"], []], [node("Str", "References")]))
         blocks.append(node("Div", ["refs", [], []], []))
     values = {"heading": node("MetaInlines", title), "link-citations": node("MetaBool", True)}
-    for key, value in layout.around(source).items():
+    for key, value in layout.around(source, _downloads(manuscript.site, page, out)).items():
         if isinstance(value, dict):
             values[key] = node("MetaBlocks", [value])
         elif value:
@@ -116,6 +118,16 @@ def _write(source: Source, book: Book, layout: Layout, manuscript: Manuscript, o
     if cites:
         arguments += ["--citeproc", *(f"--bibliography={path}" for path in manuscript.bibliography)]
     write_text(out / page.target, mend(pandoc(arguments, json.dumps(tree), page.source.stem)))
+
+
+def _downloads(site: Path, page: Page, out: Path) -> list[str]:
+    """Copy the notebooks that the site holds for a page's readers, without and with outputs, and return their names."""
+    folder = page.source.parent / "downloads"
+    names = [f"{page.source.stem}{kind}.ipynb" for kind in ("", "-executed")]
+    names = [name for name in names if (site / folder / name).is_file()]
+    for name in names:
+        write_bytes(out / folder / name, (site / folder / name).read_bytes())
+    return names
 
 
 def check_links(out: Path, targets: list[PurePosixPath]) -> None:

@@ -52,16 +52,15 @@ const fade = (region) => {
 };
 
 // a container that does not scroll need not take the keyboard's focus
-const regions = [...document.querySelectorAll(".scroll")];
-const measure = () => {
-  for (const region of regions) {
-    const scrolls = region.scrollWidth > region.clientWidth + 1 || region.scrollHeight > region.clientHeight + 1;
-    region.role = scrolls ? "region" : "group";
-    if (scrolls) region.tabIndex = 0;
-    else region.removeAttribute("tabindex");
-    fade(region);
-  }
+const settle = (region) => {
+  const scrolls = region.scrollWidth > region.clientWidth + 1 || region.scrollHeight > region.clientHeight + 1;
+  if (region.matches(".scroll")) region.role = scrolls ? "region" : "group";
+  if (scrolls) region.tabIndex = 0;
+  else region.removeAttribute("tabindex");
+  fade(region);
 };
+const regions = [...document.querySelectorAll(".scroll")];
+const measure = () => regions.forEach(settle);
 for (const region of regions) region.addEventListener("scroll", () => fade(region), { passive: true });
 new ResizeObserver(measure).observe(document.body);
 addEventListener("load", measure);
