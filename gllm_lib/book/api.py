@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +71,20 @@ class Library:
         except (KeyError, griffe.AliasResolutionError, griffe.CyclicAliasError):
             return ""
 
+    def named(self, room: str, name: str) -> str:
+        """Return the path of the one object of a room with this name, exported or not, or nothing."""
+        exported = [path for path, known in self.exported(room).items() if known == name] if room in ROOMS else []
+        found = [path for path in self.objects if path.split(".")[1] == room and path.rpartition(".")[2] == name]
+        found = [path for path in exported if path in found] or found
+        return found[0] if len(found) == 1 else ""
 
+    def takes(self, path: str, argument: str) -> bool:
+        """Tell whether a function has this argument, or a class this field or argument."""
+        item = self.objects[path]
+        return argument in item.members or argument in [parameter.name for parameter in item.parameters]
+
+
+@cache
 def read_library(folder: Path | None = None) -> Library:
     """Return the library in a folder that holds `gllm_lib/`, by default the one that runs; nothing is imported."""
     place = folder or Path(gllm_lib.__file__).parents[1]

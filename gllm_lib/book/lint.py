@@ -10,6 +10,7 @@ from typing import Any
 import nbformat
 
 from gllm_lib import checks
+from gllm_lib.book import notation
 from gllm_lib.book.project import BookError, Notebook, Project, canonical, inline_names, parameters, parsed
 from gllm_lib.checks import FileError
 from gllm_lib.proofs import sources
@@ -50,6 +51,8 @@ def blocking(project: Project, notebooks: Mapping[str, Notebook], registry: Regi
         if page.endswith(".qmd"):
             text = (project.root / page).read_text(encoding="utf-8")
             found += [f"{page}: @{ref} refers to nothing" for ref in REFERENCE.findall(text) if ref not in known]
+    if (table := project.root / "chapters" / notation.FILE).is_file():
+        found += notation.problems(notation.read(table), known)
     sourced = [claim for claim in registry.claims.values() if claim.source.strip()]
     found += sources.problems(_sources(project), sourced, ())  # of no written chapter: unknown ids alone
     return found

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gllm_lib.book import api
+from gllm_lib.book import api, notation
 from gllm_lib.book.markdown import plain, rows, symbols
 from gllm_lib.book.project import BookError, Project, read_notebook, read_notebooks
 from gllm_lib.book.run import Run, evidence_by_claim
@@ -21,6 +21,7 @@ Evidence = Mapping[str, list[dict[str, Any]]]
 
 def table(what: str, project: Project, runs: Mapping[str, Run], registry: Registry, profile: str, *, where: str) -> str:
     """Return the markdown of the generated block `what`; raises BookError for a name that is not known."""
+    symbols_file = project.root / "chapters" / notation.FILE
     makers: dict[str, Callable[[], str]] = {
         "claims-by-chapter": lambda: claims_by_chapter(project, registry, evidence_by_claim(runs)),
         "claims-by-source": lambda: claims_by_source(project, registry, evidence_by_claim(runs)),
@@ -28,6 +29,8 @@ def table(what: str, project: Project, runs: Mapping[str, Run], registry: Regist
         "errata": lambda: errata(project, registry, evidence_by_claim(runs)),
         "runs": lambda: chapter_runs(project, runs, profile),
         "versions": lambda: versions(runs),
+        "notation": lambda: notation.tables(notation.read(symbols_file), api.read_library()),
+        "notation-shared": lambda: notation.shared_letters(notation.read(symbols_file)),
         "library": lambda: api.reference(api.read_library(), read_notebooks(project)),
     }
     if what not in makers:

@@ -1,0 +1,130 @@
+"""The table of symbols, from `chapters/notation.toml`, and the letters that have more than one meaning."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from gllm_lib.book.api import Library
+from gllm_lib.book.markdown import rows
+from gllm_lib.book.project import BookError
+from gllm_lib.checks import read_text
+
+FILE = "notation.toml"
+NEEDED, OPTIONAL = {"symbol", "means", "shape", "defined"}, {"code"}
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """One row: TeX, meaning, kind of thing, the label that introduces it, and its name in the library, if any."""
+
+    symbol: str
+    means: str
+    shape: str
+    defined: str
+    code: str = ""
+
+    @property
+    def letters(self) -> list[str]:
+        r"""Return the single symbols of a row that lists several, as in `A,\ T`."""
+        return self.symbol.split(r",\ ")
+
+
+@dataclass(frozen=True)
+class Group:
+    """Symbols that are used together, and the chapters that use them."""
+
+    title: str
+    chapters: str
+    symbols: tuple[Symbol, ...]
+
+
+def read(path: Path) -> tuple[Group, ...]:
+    """Return the groups of a table of symbols; raises BookError naming the row for anything malformed."""
+    try:
+        table = tomllib.loads(read_text(path))
+    except tomllib.TOMLDecodeError as error:
+        raise BookError(f"{path.name} is not valid TOML: {error}; mend that line") from error
+    groups = table.get("group")
+    if set(table) != {"group"} or not isinstance(groups, list):
+        raise BookError(f"{path.name} holds a list of tables [[group]] and nothing else")
+    return tuple(_group(path.name, group) for group in groups)
+
+
+def _group(name: str, group: dict[str, object]) -> Group:
+    title, chapters, given = (group.get(key) for key in ("title", "chapters", "symbols"))
+    if not (isinstance(title, str) and isinstance(chapters, str) and isinstance(given, list)) or len(group) != 3:
+        raise BookError(f"{name}, group {title or 'without a title'}: it has title, chapters and symbols, all of them")
+    symbols: list[Symbol] = []
+    for row in given:
+        where = f"{name}, {title}, {row.get('symbol', 'a row without a symbol')}"
+        if NEEDED - set(row) or set(row) - NEEDED - OPTIONAL:
+            wrong = sorted((NEEDED - set(row)) | (set(row) - NEEDED - OPTIONAL))
+            raise BookError(f"{where}: check {', '.join(wrong)}; a row has {', '.join(sorted(NEEDED))}, perhaps code")
+        symbol = Symbol(**row)
+        if twice := {letter for before in symbols for letter in before.letters} & set(symbol.letters):
+            raise BookError(
+                f"{where}: {sorted(twice)[0]} stands already in this group; join the two, or split the group"
+            )
+        symbols.append(symbol)
+    return Group(title, chapters, tuple(symbols))
+
+
+def problems(groups: tuple[Group, ...], labels: Collection[str]) -> list[str]:
+    """Return one sentence for each symbol that is defined by a label which the book does not have."""
+    return [
+        f"{FILE}, {group.title}, {row.symbol}: defined by {row.defined}, which is no label of the book"
+        for group in groups
+        for row in group.symbols
+        if row.defined not in labels
+    ]
+
+
+def tables(groups: tuple[Group, ...], library: Library) -> str:
+    """Return one table per group; raises BookError for a name that the library does not have."""
+    parts = []
+    for number, group in enumerate(groups, 1):
+        body = [
+            [f"${row.symbol}$", f"{row.means}; {row.shape}", _code(row, library), f"@{row.defined}"]
+            for row in group.symbols
+        ]
+        parts.append(f"## {group.title} {{#sec-notation-{number}}}\n\nChapters {group.chapters}.")
+        parts.append(
+            rows(["Symbol", "Meaning", "In code", "From"], body, "|:----|:------------------|:------|:------|")
+        )
+    return "\n\n".join(parts)
+
+
+def _code(row: Symbol, library: Library) -> str:
+    """Return the name in the library as a link to its entry: an object, an argument, or a field with its class."""
+    if not row.code:
+        return ""
+    name, _, argument = row.code.partition(":")
+    room, _, name = name.partition(".")
+    path = library.named(room, name)
+    if not path or (argument and not library.takes(path, argument)):
+        raise BookError(f"{FILE}, {row.symbol}: the library has no {row.code}; write room.name or room.name:argument")
+    shown = argument if argument and library.objects[path].is_function else ".".join(filter(None, (name, argument)))
+    return f"[`{shown}`](F-library.qmd#{library.anchors[path]})"
+
+
+def shared_letters(groups: tuple[Group, ...]) -> str:
+    """Return the symbols that have several meanings, each meaning with the chapters that use it."""
+    meanings: dict[str, dict[str, list[str]]] = {}
+    for letter, group, row in _letters(groups):
+        meanings.setdefault(letter, {}).setdefault(row.means, []).append(group.chapters)
+    body = [
+        [f"${letter}$", "; ".join(f"**{', '.join(chapters)}** {means}" for means, chapters in told.items())]
+        for letter, told in meanings.items()
+        if len(told) > 1
+    ]
+    return rows(["Symbol", "Chapters and meanings"], body, "|:---|:------------------------------|")
+
+
+def _letters(groups: tuple[Group, ...]) -> Iterator[tuple[str, Group, Symbol]]:
+    for group in groups:
+        for row in group.symbols:
+            for letter in row.letters:
+                yield letter, group, row
