@@ -31,4 +31,4 @@ def rows(header: list[str], body: list[list[str]], widths: str) -> str:
 def _cell(text: str) -> str:
     """Return a text on one line without a bare pipe: in mathematics it becomes a command."""
     pieces = re.split(r"(\$[^$]+\$)", " ".join(text.split()))
-    return "".join(p.replace("|", r"\vert " if p.startswith("$") else r"\|") for p in pieces)
+    return "".join(p.replace("|", r"{\vert}" if p.startswith("$") else r"\|") for p in pieces)

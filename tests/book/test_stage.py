@@ -100,7 +100,7 @@ def test_generated_tables_replace_their_blocks(site):
     assert text.count("## 1 First {.unnumbered}\n\n### Bound {.unnumbered}\n") == 1
     assert "| @rem-printed Bound, as printed | refuted |" in text
     assert "Corrected: @rem-mended Mended: $|x| < 5$, stated" in text
-    assert r"| @rem-mended Mended: $\vert x\vert  < 5$ | stated | new |" in text
+    assert r"| @rem-mended Mended: ${\vert}x{\vert} < 5$ | stated | new |" in text
     assert "| 1 First |" in text
     assert "| numpy |" in text
 
