@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -238,37 +237,6 @@ def test_the_contents_open_on_a_phone(opened: Any) -> None:
     assert not page.locator("#sidebar").is_visible()
     page.get_by_role("link", name="Contents", exact=True).click()
     assert page.get_by_role("link", name="7 Choosing grades").first.is_visible()
-
-
-def test_a_claim_is_found_by_its_name(opened: Any) -> None:
-    page = opened(FIRST)
-    page.get_by_role("searchbox").fill("proposition fourth")
-    page.get_by_role("link", name="Proposition 4.1").first.click()
-    page.wait_for_url("**/04-sample-complexity.html#prp-fourth-root")
-    page.get_by_role("searchbox").fill("nothing of the kind")
-    page.get_by_text("No claim, figure or chapter is named so.").wait_for()
-
-
-def test_nothing_is_said_to_be_missing_before_the_list_has_come(opened: Any) -> None:
-    page = opened("index.html")
-    field = page.get_by_role("searchbox")
-    field.evaluate("e => { e.value = 'fourth'; e.dispatchEvent(new Event('input')); }")  # typed, the list not asked for
-    assert page.locator(".search li").count() == 0
-    field.focus()
-    page.get_by_role("link", name="Proposition 4.1").first.wait_for()
-
-
-def test_a_figure_is_found_by_its_label_and_enter_opens_it(opened: Any) -> None:
-    page = opened("index.html")
-    page.get_by_role("searchbox").fill("@fig-dra")
-    page.locator(".search li").first.wait_for()
-    assert page.locator(".search li").all_inner_texts() == ["Figure 7.1\nA drawn figure, from a file."]
-    page.get_by_role("searchbox").press("Enter")
-    page.wait_for_url("**/07-choosing-grades.html#fig-drawn")
-    page.get_by_role("searchbox").fill("e")
-    page.locator(".search .more").wait_for()
-    assert page.locator(".search li").count() == 13
-    assert re.fullmatch(r"and \d+ more", page.locator(".search li").last.inner_text())
 
 
 def test_code_is_copied(opened: Any) -> None:

@@ -165,20 +165,6 @@ def test_nothing_is_asked_of_a_network(book: Path) -> None:
     assert "url(" not in (book / "assets/book.css").read_text()
 
 
-def test_the_search_index_finds_claims_by_name(book: Path) -> None:
-    text = (book / "assets/index.js").read_text()
-    rows = json.loads(text.removeprefix("window.bookIndex = ").removesuffix(";\n"))
-    assert ["Proposition 4.1", "Fourth-root law", f"{FIRST}.html#prp-fourth-root"] in rows
-    kinds = [row[0].partition(" ")[0] for row in rows]
-    statements = [n for n, kind in enumerate(kinds) if kind in ("Proposition", "Definition", "Remark")]
-    assert kinds.index("Chapter") < statements[0] < statements[-1] < kinds.index("Section") < kinds.index("Figure")
-    caption = "Gain along a ray of grades, Λ(t), for three targets (see Proposition 4.1)."
-    assert ["Figure 4.1", caption, f"{FIRST}.html#fig-gain"] in rows
-    assert ["Table 4.1", "Grades of the smallest gain.", f"{FIRST}.html#tbl-grades"] in rows
-    assert ["Equation (4.1)", "eq-gain", f"{FIRST}.html#eq-gain"] in rows
-    assert ["Chapter 7", "Choosing grades", f"{SECOND}.html"] in rows
-
-
 def test_a_chapter_that_was_not_executed_still_renders(site: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(site, tmp_path / "site")
     path = copy / f"{FIRST}.ipynb"

@@ -1,18 +1,15 @@
-"""What surrounds a page of the book: the list of chapters, its neighbours, the footer, and the index for searching."""
+"""What surrounds a page of the book: the list of chapters, its neighbours and the footer."""
 
 from __future__ import annotations
 
 import html
-import json
 import os
 import re
-import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gllm_lib.book import greek
 from gllm_lib.book.html.manuscript import Source
-from gllm_lib.book.html.numbering import CLAIMS, Label, Node, Page, plain, raw
+from gllm_lib.book.html.numbering import Node, Page, plain, raw
 
 
 class Layout:
@@ -72,32 +69,6 @@ class Layout:
         other = self.sources[index]
         word = f"<small>{other.page.word}</small> " if other.page.word else ""
         return raw(f'<a href="{_relative(other.page, current)}">{word}{html.escape(plain(other.title))}</a>')
-
-    def search_index(self, labels: Iterable[Label]) -> str:
-        """Return the script that holds chapters, claims, sections, figures, tables and equations, in this order."""
-        rows = [[s.page.word, plain(s.title), str(s.page.target)] for s in self.sources]
-        labels = sorted(labels, key=lambda label: _rank(label.id))
-        called = {label.id: label.called for label in labels}
-        rows += [
-            [label.called.replace("\u00a0", " "), found_as(label, called), f"{label.page.target}#{label.id}"]
-            for label in labels
-            if not label.called.startswith(("Chapter", "Appendix"))
-        ]
-        return f"window.bookIndex = {json.dumps(rows, ensure_ascii=False, separators=(',', ':'))};\n"
-
-
-def found_as(label: Label, called: Mapping[str, str]) -> str:
-    """Return what the list of hits shows for a label: its name, the start of its caption, or the label itself."""
-    words = re.sub(r"\\([A-Za-z]+)", lambda found: greek(found[1]) or found[1], label.name or label.caption)
-    words = re.sub(r"@([\w:.-]*\w)", lambda found: called.get(found[1], found[0]), words)
-    words = re.sub(r"[{}$]", "", words)
-    return textwrap.shorten(words, 90, placeholder=" …") or label.id
-
-
-def _rank(identifier: str) -> int:
-    """Return where a label stands among the hits: statements, then sections, then figures and all else."""
-    kind = identifier.split("-")[0]
-    return 0 if kind in CLAIMS else 1 if kind == "sec" else 2
 
 
 def _relative(target: Page, current: Page) -> str:

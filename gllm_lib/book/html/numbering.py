@@ -64,7 +64,6 @@ class Label:
     name: str
     page: Page
     corrects: str = ""
-    caption: str = ""
 
 
 def node(kind: str, *contents: Any) -> Node:
@@ -287,17 +286,17 @@ def _numbered(item: Node, page: Page, counts: Counter[str]) -> Label | None:
     item["called"] = f"{word}\u00a0({number})" if prefix == "eq" else f"{word}\u00a0{number}"
     name = re.sub(r"^Assumption\b[\s:.—–-]*", "", plain(item.get("title", []))) if word == "Assumption" else ""
     name = name or plain(item.get("title", []))
-    return Label(identifier, item["called"], name, page, pairs.get("corrects", ""), _caption(item))
+    return Label(identifier, item["called"], name, page, pairs.get("corrects", ""))
 
 
-def _caption(item: Node) -> str:
+def caption(item: Node) -> list[Node]:
     """Return the words under a figure or over a table; a division's caption is its last paragraph."""
     if item["t"] in ("Figure", "Table"):
-        return plain(item["c"][1][1])
+        return list(item["c"][1][1])
     if not attributes(item)[0].startswith(("fig-", "tbl-")) or not item["c"][1]:
-        return ""
+        return []
     last = item["c"][1][-1]
-    return plain(last["c"][1][1] if last["t"] == "Figure" else last)
+    return list(last["c"][1][1]) if last["t"] == "Figure" else [last]
 
 
 def table_of_labels(pages: Iterable[list[Label]]) -> dict[str, Label]:

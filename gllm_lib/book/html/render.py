@@ -27,6 +27,7 @@ from gllm_lib.book.html.numbering import Page, node, walk
 from gllm_lib.book.html.pages import RenderError, ShowImage, inline_svg, raw_html
 from gllm_lib.book.html.previews import previews
 from gllm_lib.book.html.references import Book
+from gllm_lib.book.html.search import search_index
 from gllm_lib.checks import exchange, write_bytes, write_text
 
 ASSETS = Path(__file__).parent / "assets"
@@ -49,7 +50,7 @@ def render(site: Path, out: Path) -> list[Path]:
             list(pool.map(lambda source: _write(source, book, layout, manuscript, fresh), manuscript.sources))
         for asset in sorted([*ASSETS.glob("*.css"), *ASSETS.glob("*.js")]):
             write_bytes(fresh / "assets" / asset.name, asset.read_bytes())
-        write_text(fresh / "assets" / "index.js", layout.search_index(book.labels.values()))
+        write_text(fresh / "assets" / "index.js", search_index(manuscript.sources, book.labels.values()))
         written = {page.target: (fresh / page.target).read_text(encoding="utf-8") for page in book.pages.values()}
         for target, script in previews(written).items():
             write_text(fresh / "assets" / "previews" / target.with_suffix(".js"), script)
