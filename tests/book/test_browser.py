@@ -124,14 +124,6 @@ def test_without_scripts_every_region_takes_the_focus(opened: Any) -> None:
     assert text.count('class="scroll') == text.count('tabindex="0"') > 8
 
 
-def test_a_plot_on_a_phone_scrolls_rather_than_shrink(opened: Any) -> None:
-    page = opened(FIRST, 390)
-    assert page.locator("#fig-gain svg").bounding_box()["width"] == pytest.approx(480, abs=1)
-    frame = page.locator("#fig-gain .plot-frame")
-    assert frame.bounding_box()["width"] <= page.locator("#fig-gain").bounding_box()["width"] <= 390
-    assert frame.evaluate("e => [e.scrollWidth > e.clientWidth, e.tabIndex, e.role]") == [True, 0, "region"]
-
-
 def test_the_bar_of_a_phone_is_one_line_and_the_cover_has_its_title(opened: Any) -> None:
     page = opened(FIRST, 390)
     assert page.locator(".bar").bounding_box()["height"] < 56

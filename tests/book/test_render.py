@@ -304,7 +304,7 @@ def test_svg_follows_the_page_and_keeps_its_identifiers_apart() -> None:
         '<use xlink:href="#p1"/><path d="M 1.23456 2" style="stroke: #1b1c1e; fill: #fdfcfa"/></svg>'
     )
     text = inline_svg(plotted, "fig-a-0", 'Say "two" & three')
-    assert text.startswith('<svg viewBox="0 0 72 36" width="96" height="48" class="plot" role="img"')
+    assert text.startswith('<svg viewBox="0 0 72 36" width="96" height="48" style="--least: 68px" class="plot"')
     assert 'aria-label="Say &quot;two&quot; &amp; three"' in text
     assert 'id="fig-a-0-p1"' in text
     assert "url(#fig-a-0-p1)" in text

@@ -17,6 +17,7 @@ from gllm_lib.checks import InputError
 
 OPTIONS = {"label", "fig-cap", "fig-alt", "tbl-cap", "echo", "include", "output"}
 PREFERENCE = ("text/html", "image/svg+xml", "image/png", "text/markdown", "text/latex", "text/plain")
+LEGIBLE = 0.71  # of a drawing's size: its smallest letters, of 9.5 pt, then have 9 pixels
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 ShowImage = Callable[[str, str, str, str], str]  # (name, kind, data as in the notebook, alt text) -> markdown
@@ -231,5 +232,7 @@ def _svg_head(head: str, alt: str, themed: bool) -> str:
     }
     head = re.sub(r'\s(?:width|height|version|xmlns:xlink)="[^"]*"', "", head)
     size = "".join(f' {key}="{value:.0f}"' for key, value in sizes.items())
+    if "width" in sizes:
+        size += f' style="--least: {LEGIBLE * sizes["width"]:.0f}px"'
     kind = "plot" if themed else "plot card"
     return f'{head[:-1]}{size} class="{kind}" role="img" aria-label="{html.escape(" ".join(alt.split()))}">'

@@ -80,6 +80,15 @@ for (const block of document.querySelectorAll(".code:not(.output)")) {
   block.append(copy);
 }
 
+// the number of a statement, figure, formula or section is its address: a click copies it too
+for (const number of document.querySelectorAll("main a.number")) {
+  number.addEventListener("click", async () => {
+    try { await navigator.clipboard.writeText(number.href); } catch { return; }
+    number.dataset.copied = "";
+    setTimeout(() => { delete number.dataset.copied; }, 2000);
+  });
+}
+
 // where the reader is, in the list of sections
 const entries = new Map([...document.querySelectorAll(".toc a")].map((a) => [a.hash.slice(1), a]));
 const seen = new IntersectionObserver((changes) => {

@@ -1,0 +1,116 @@
+"""Figures, code and addresses where the page is narrow and there is no pointer to hover with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gllm_lib.book.html.render import render
+from tests.book.sample_site import write_site
+
+pytestmark = pytest.mark.browser
+
+FIRST = "chapters/04-sample-complexity.html"
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+
+
+@pytest.fixture(scope="module")
+def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("book")
+    render(write_site(folder / "site"), folder / "_book")
+    return folder / "_book"
+
+
+@pytest.fixture
+def opened(browser: Any, book: Path) -> Iterator[Any]:
+    """A function that opens the first chapter; no script may have failed."""
+    contexts: list[Any] = []
+    troubles: list[str] = []
+
+    def open_page(**options: Any) -> Any:
+        contexts.append(browser.new_context(**options))
+        page = contexts[-1].new_page()
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.goto((book / FIRST).as_uri())
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert troubles == []
+
+
+def test_the_smallest_letters_of_a_figure_stay_legible_and_it_scrolls(opened: Any) -> None:
+    page = opened(**PHONE)
+    letters = page.locator("#fig-gain text").evaluate_all(
+        """all => all.map(e => { const m = e.getScreenCTM();
+          return parseFloat(getComputedStyle(e).fontSize) * Math.hypot(m.a, m.b); })"""
+    )
+    assert min(letters) == pytest.approx(9, abs=0.1)
+    frame = page.locator("#fig-gain .plot-frame")
+    assert frame.evaluate("e => [e.scrollWidth > e.clientWidth, e.tabIndex, e.role]") == [True, 0, "region"]
+    assert frame.bounding_box()["width"] == 390
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+@pytest.mark.parametrize("where", ["#fig-gain .enlarge", "#fig-gain .plot-frame"])
+def test_a_tap_shows_the_whole_figure_along_the_long_side(opened: Any, where: str) -> None:
+    page = opened(**PHONE)
+    below = "document.getElementById('tbl-grades').getBoundingClientRect().top + scrollY"
+    before = page.evaluate(below)
+    page.locator(where).tap()
+    alone = page.locator("dialog svg")
+    alone.wait_for()
+    box = alone.bounding_box()
+    assert box["height"] > 700 > 390 >= box["x"] + box["width"]
+    page.get_by_role("button", name="Close").tap()
+    page.locator("#fig-gain svg").wait_for()
+    assert page.locator("dialog svg").count() == 0
+    assert page.evaluate(below) == before
+
+
+def test_a_figure_that_fits_offers_no_larger_one(opened: Any) -> None:
+    page = opened(viewport={"width": 1280, "height": 800})
+    assert page.get_by_role("button", name="Larger").count() == 0
+    page.locator("#fig-gain svg").click()
+    assert not page.locator("dialog").is_visible()
+
+
+def test_code_is_copied_by_touch_and_the_button_covers_none_of_it(opened: Any) -> None:
+    page = opened(**PHONE, permissions=["clipboard-read", "clipboard-write"])
+    button = page.locator(".code", has_text="def no_grades_beat_the_affinity").locator(".copy")
+    assert button.evaluate("e => getComputedStyle(e).opacity") == "1"
+    covered = """e => { const b = e.getBoundingClientRect(), r = document.createRange();
+      r.selectNodeContents(e.parentElement.querySelector("pre"));
+      const letters = [...r.getClientRects()].filter(c => c.width && c.height < 30);
+      return letters.some(c => c.right > b.left && c.top < b.bottom - 1); }"""
+    assert not button.evaluate(covered)
+    button.tap()
+    page.get_by_text("Copied").wait_for()
+    assert "def no_grades_beat_the_affinity" in page.evaluate("navigator.clipboard.readText()")
+
+
+def test_the_number_of_a_formula_stands_below_one_that_needs_the_line(opened: Any) -> None:
+    def below(page: Any) -> bool:
+        formula, number = (page.locator(f"#eq-wide {part}").bounding_box() for part in (".scroll", ".number"))
+        return bool(number["y"] >= formula["y"] + formula["height"])
+
+    assert below(opened(**PHONE))
+    page = opened(viewport={"width": 1280, "height": 800})
+    formula, number = (page.locator(f"#eq-gain {part}").bounding_box() for part in (".scroll", ".number"))
+    assert formula["y"] < number["y"] < formula["y"] + formula["height"]
+
+
+@pytest.mark.parametrize("place", ["prp-fourth-root", "eq-gain", "fig-gain", "sec-fourth-root"])
+def test_a_click_on_a_number_copies_its_address(opened: Any, place: str) -> None:
+    page = opened(permissions=["clipboard-read", "clipboard-write"])
+    number = page.locator(f'#{place} a.number[href="#{place}"]')
+    number.hover()
+    assert number.evaluate("e => getComputedStyle(e, '::before').opacity") == "1"
+    number.click()
+    page.locator("a[data-copied]").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == page.url
+    assert page.url.endswith(f"#{place}")
