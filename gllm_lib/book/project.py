@@ -187,17 +187,17 @@ def parameters(name: str, notebook: Notebook, profile: str) -> tuple[int, dict[s
     if strange:
         raise BookError(f"{name}: sizes for {strange[0]!r}; the sizes are {', '.join(PROFILES)}")
     overrides = sizes.get(profile) or {}
-    assigned = _assigned(notebook.cells[tagged[0]].source)
+    defaults = assigned(notebook.cells[tagged[0]].source)
     for key, value in overrides.items():
-        if key not in assigned:
+        if key not in defaults:
             raise BookError(f"{name}: sizes.{profile} sets {key}, which the parameters cell does not assign")
-        default = assigned[key]
+        default = defaults[key]
         if isinstance(value, str) and isinstance(default, ast.Constant) and not isinstance(default.value, str):
             raise BookError(f"{name}: sizes.{profile} sets {key} to the text {value!r}; YAML reads 1e-3 so, 1.0e-3 not")
     return tagged[0], overrides
 
 
-def _assigned(source: str) -> dict[str, ast.expr | None]:
+def assigned(source: str) -> dict[str, ast.expr | None]:
     """Return the names that a cell assigns at its top level, each with the value it gets."""
     found: dict[str, ast.expr | None] = {}
     for node in ast.parse(source).body:

@@ -10,6 +10,7 @@ import yaml
 from nbformat import v4
 
 from gllm_lib import checks
+from gllm_lib.book import experiment
 from gllm_lib.book.lint import labels
 from gllm_lib.book.project import KERNELSPEC, BookError, Project, canonical, read_notebooks, read_registry
 from gllm_lib.proofs import sources
@@ -28,65 +29,13 @@ What would change if the answer were no.
 
 **What you need.** The definitions and chapters that come before."""
 
-CLAIM = """## The first claim
+EXTEND = """## Extend this chapter
 
-Say it, write it, run it, show it.
-
-::: {{#prp-{slug}-shift .claim source="new"}}
-## Shifts cancel
-For real numbers $x$ and $c$, $(x + c)^2 - (x - c)^2 = 4 c x$.
-:::
-
-::: {{.proof}}
-Expand both squares; the terms $x^2$ and $c^2$ cancel and the mixed terms add up.
-:::"""
-
-EXACT = """@evidence(
-    "prp-{slug}-shift",
-    kind="exact",
-    scope="all",
-    mutants={{"near: factor 4.1": {{"factor": sympy.Rational(41, 10)}}}},
-)
-def the_squares_differ_by_the_mixed_term(factor=4):
-    \"\"\"Both sides are equal for all x and c.\"\"\"
-    x, c = sympy.symbols("x c", real=True)
-    return identity((x + c) ** 2 - (x - c) ** 2, factor * c * x)"""
-
-PROPERTY = """numbers = st.integers(-1000, 1000)
-
-
-@evidence(
-    "prp-{slug}-shift",
-    kind="property",
-    given={{"x": numbers, "c": numbers}},
-    cases=cases,
-    mutants={{"near: one square off by one": {{"offset": 1}}}},
-)
-def integers_agree(x, c, offset=0):
-    \"\"\"The same on integers, where nothing is rounded.\"\"\"
-    assert (x + c) ** 2 - (x - c) ** 2 + offset == 4 * c * x"""
-
-FIGURE = """#| label: fig-{slug}
-#| fig-cap: "The difference of the two squares, against x, for two shifts."
-#| fig-alt: "Two straight lines through the origin; the line for the larger shift is steeper."
-fig, ax = figure(width=6, height=3)
-x = np.linspace(-1, 1, 50)
-for c in (0.5, 1.0):
-    ax.plot(x, (x + c) ** 2 - (x - c) ** 2, label=f"c = {{c}}")
-ax.set_xlabel("x")
-ax.legend()"""
-
-PROSE = """@fig-{slug} shows the claim for two shifts; the steepest slope drawn is `{{python}} steepest`.
-
-## Extend this chapter
-
-The next cell runs as it stands: change its shift, or add a claim above it."""
-
-LONGEST_SLUG = 60  # characters; a line of code then has room for a label
+`gllm new experiment {number:02d} "name"` adds one more block like the one above. The next cell runs as it stands."""
 
 CLOSING = """## What was checked
 
-@prp-{slug}-shift, for all real numbers by algebra and on integers by sampling."""
+@prp-{slug}-first, for all shares and multipliers by algebra and on drawn ones by the library."""
 
 
 def new_chapter(project: Project, title: str, number: int | None = None) -> Path:
@@ -96,11 +45,7 @@ def new_chapter(project: Project, title: str, number: int | None = None) -> Path
     an empty title, a number outside 1 to 99, a number or name that is taken, or a title whose labels the book has.
     """
     title = " ".join(title.split())
-    slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
-    if not slug:
-        raise BookError(f"the title {title!r} has no letter or digit to make a file name of")
-    if len(slug) > LONGEST_SLUG:
-        slug = slug[: LONGEST_SLUG + 1].rpartition("-")[0] or slug[:LONGEST_SLUG]
+    slug = experiment.slug(title)
     taken = {int(name.split("-")[0]): name for name in project.notebooks if name.split("-")[0].isdigit()}
     if number is None:
         number = min(set(range(1, 100)) - set(taken) - set(planned(project)), default=100)
@@ -112,10 +57,10 @@ def new_chapter(project: Project, title: str, number: int | None = None) -> Path
         raise BookError(f"chapter {number} is taken by {taken.get(number, name)}; give another with --number")
     notebooks = read_notebooks(project)
     known = labels(project, notebooks, read_registry(project, notebooks))
-    if twice := {f"sec-{slug}", f"prp-{slug}-shift", f"fig-{slug}"} & known:
+    if twice := ({f"sec-{slug}"} | experiment.labels_of(f"{slug}-first")) & known:
         raise BookError(f"the book has the label {min(twice)} already; give the chapter another title")
     listed = _listed(project, f"chapters/{name}.ipynb", number)
-    checks.write_text(path, _notebook(title, slug))
+    checks.write_text(path, _notebook(title, slug, number))
     checks.write_text(project.root / "_quarto.yml", listed)
     return path
 
@@ -126,26 +71,19 @@ def planned(project: Project) -> dict[int, str]:
     return {int(two): title for two, title in sources.load(path).chapters.items()} if path.exists() else {}
 
 
-def _notebook(title: str, slug: str) -> str:
-    fill = {"title": title, "slug": slug}
-    imports = (
-        "import numpy as np\nimport sympy\nfrom hypothesis import strategies as st\n\n"
-        "from gllm_lib.book.figures import figure\nfrom gllm_lib.proofs import evidence, identity"
-    )
+def _notebook(title: str, slug: str, number: int) -> str:
+    """Return the chapter: its opening, the block that every experiment begins with, and its end."""
+    fill = {"title": title, "slug": slug, "number": number}
+    claim, imports, *rest, demo = experiment.block("The first claim", f"{slug}-first", v4.new_notebook(), ["cases"])
     cells = [
         v4.new_raw_cell(RAW),
         v4.new_markdown_cell(OPENING.format(**fill)),
-        v4.new_code_cell(imports),
+        imports,
         v4.new_code_cell("cases = 200  # examples per property", metadata={"tags": ["parameters"]}),
-        v4.new_markdown_cell(CLAIM.format(**fill)),
-        v4.new_code_cell(EXACT.format(**fill)),
-        v4.new_code_cell(PROPERTY.format(**fill)),
-        v4.new_code_cell(FIGURE.format(**fill)),
-        v4.new_code_cell('steepest = f"{4 * 1.0:g}"'),
-        v4.new_markdown_cell(PROSE.format(**fill)),
-        v4.new_code_cell(
-            "shift = 0.25\nprint([round((x + shift) ** 2 - (x - shift) ** 2, 6) for x in (0.0, 0.5, 1.0)])"
-        ),
+        claim,
+        *rest,
+        v4.new_markdown_cell(EXTEND.format(**fill)),
+        demo,
         v4.new_markdown_cell(CLOSING.format(**fill)),
     ]
     for index, cell in enumerate(cells):

@@ -9,6 +9,7 @@ import signal
 import sys
 import textwrap
 from collections.abc import Sequence
+from typing import Any
 
 from gllm_lib import __version__
 from gllm_lib.book.project import PROFILES, open_project, read_notebooks, read_registry
@@ -64,17 +65,25 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--fix", action="store_true", help="rewrite notebooks in canonical form first")
     check.set_defaults(run=_check)
 
-    new = commands.add_parser("new", help="begin a chapter that passes as it stands")
-    new.add_argument("what", choices=["chapter"])
-    new.add_argument("title", help='such as "Ties between grades"')
-    new.add_argument("--number", type=int, help="its number; by default the lowest that is neither taken nor planned")
-    new.set_defaults(run=_new)
-
+    _add_new(commands)
     study.add(commands)
 
     test = commands.add_parser("test", help="run linters, types and tests, as 'make test' does")
     test.set_defaults(run=_test)
     return parser
+
+
+def _add_new(commands: Any) -> None:
+    new = commands.add_parser("new", help="begin a chapter, or an experiment in one, that passes as it stands")
+    kinds = new.add_subparsers(required=True, metavar="chapter|experiment")
+    chapter = kinds.add_parser("chapter", help="write a notebook and list it in _quarto.yml")
+    chapter.add_argument("title", help='such as "Ties between grades"')
+    chapter.add_argument("--number", type=int, help="its number; by default the lowest neither taken nor planned")
+    chapter.set_defaults(run=_new_chapter)
+    experiment = kinds.add_parser("experiment", help="write a block of cells into a chapter's notebook")
+    experiment.add_argument("chapter", help="the chapter's name or number, such as 07 or 07b")
+    experiment.add_argument("name", help='such as "Ties between grades"')
+    experiment.set_defaults(run=_new_experiment)
 
 
 def _add_profile(parser: argparse.ArgumentParser) -> None:
@@ -154,7 +163,7 @@ def _check(options: argparse.Namespace) -> int:
     return 1 if found else 0
 
 
-def _new(options: argparse.Namespace) -> None:
+def _new_chapter(options: argparse.Namespace) -> None:
     from gllm_lib.book import scaffold
 
     project = open_project()
@@ -167,6 +176,20 @@ def _new(options: argparse.Namespace) -> None:
             f"chapters/sources.toml plans chapter {number} as {plan!r}: 'gllm check' lists what it then has to treat. "
             "Without --number a chapter gets a number that is not planned."
         )
+
+
+def _new_experiment(options: argparse.Namespace) -> None:
+    from gllm_lib.book import experiment
+
+    project = open_project()
+    chapter, ids = experiment.new_experiment(project, options.chapter, options.name)
+    label = ids[0].removeprefix("exp-").removesuffix("-1")
+    print(f"{relative(project.notebook_path(chapter))} has {len(ids)} new cells before 'What was checked':")
+    print(f"    {ids[0]} to {ids[-1]}, with the claim prp-{label} and the figure fig-{label}.")
+    print(f"See it:       gllm render --smoke {chapter.split('-')[0]}")
+    print("Make it yours: open the notebook (reload it if it is open), replace what the comments say, and add a line")
+    print("              to 'What was checked'.")
+    print("Be rid of it: delete those cells; git diff shows whether anything else changed.")
 
 
 def _test(options: argparse.Namespace) -> None:

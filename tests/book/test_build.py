@@ -226,7 +226,7 @@ def test_new_chapters_take_their_place(small, capsys):
     assert new_chapter(open_project(small.root), "Between: two", 3).name == "03-between-two.ipynb"
     assert open_project(small.root).notebooks == ("01-first", "03-between-two", "07-later")
     registry = read_registry(open_project(small.root))
-    assert {"prp-later-shift", "prp-between-two-shift"} <= set(registry.claims)
+    assert {"prp-later-first", "prp-between-two-first"} <= set(registry.claims)
 
 
 def test_new_chapters_leave_planned_numbers_alone(small, monkeypatch, capsys):

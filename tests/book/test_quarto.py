@@ -179,7 +179,7 @@ def test_gllm_render_takes_quarto_and_shows_status_evidence_and_values(scaffolde
     assert "quarto-unresolved-ref" not in text
     assert [item.startswith("proved:") for item in texts(page, "status")] == [True]
     assert [item.split(":")[0] for item in texts(page, "evidence")] == ["exact(all)", "property"]
-    assert "thesteepestslopedrawnis4." in words(page)
+    assert "twoequalcoordinatescosts56%" in words(page)
 
 
 @needs_quarto
@@ -194,7 +194,7 @@ def test_plain_quarto_executes_in_place_and_the_notebooks_can_be_mended(scaffold
     page = read(source)
     assert len(texts(page, "evidence")) == 2
     assert texts(page, "status") == []
-    assert "thesteepestslopedrawnis4." in words(page)
+    assert "twoequalcoordinatescosts56%" in words(page)
     lint.fix(open_project(root))
     assert {path.name: path.read_text(encoding="utf-8") for path in (root / "chapters").glob("*.ipynb")} == before
 
