@@ -13,13 +13,17 @@ def plain(text: str) -> str:
 
 
 def symbols(text: str) -> str:
-    """Return the words of a docstring with its formulas set: Greek letters, relations and powers."""
+    """Return the words of a docstring with its formulas set: Greek letters, relations, roots, indices and powers."""
     names = r"alpha|beta|gamma|delta|epsilon|eta|theta|kappa|lambda|mu|nu|xi|pi|rho|sigma|tau|phi|chi|psi|omega"
     words = re.sub(rf"(?<![A-Za-z])(?:{names}|Lambda|Phi|Delta|Sigma)(?![A-Za-z])", lambda m: greek(m[0]), text)
-    for typed, meant in (("<=", "≤"), (">=", "≥"), ("!=", "≠"), (" * ", " · ")):
+    words = re.sub(r"(?<![A-Za-z])varsigma(?![A-Za-z])", "ς", words)
+    for typed, meant in (("<=", "≤"), (">=", "≥"), ("!=", "≠"), (" * ", " · "), (" - ", " − "), ("->", "→")):
         words = words.replace(typed, meant)
+    words = re.sub(r"\bsqrt ?(?=[\d(])", "√", words)
     words = re.sub(r"(?<![\w-])-(?=\w)", "−", words)
-    return re.sub(r"\\\^(−?\w+)", r"^\1^", plain(words))
+    words = re.sub(r"\\\^\(([^()\s]+)\)", lambda m: f"^{m[1].replace('-', '−')}^", plain(words))
+    words = re.sub(r"\\\^(−?\w+)", r"^\1^", words)
+    return re.sub(r"(?<![\w~])([^\W\d_])\\_(\w+)(?!\w|\()", r"\1~\2~", words)
 
 
 def rows(header: list[str], body: list[list[str]], widths: str) -> str:

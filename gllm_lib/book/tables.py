@@ -1,14 +1,17 @@
-"""The tables that a build fills into the appendices: claims, open items, errata, runs and versions."""
+"""What a build fills into the pages, by the name of the block; the tables of claims and of source items are here."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from gllm_lib.book import api, notation
-from gllm_lib.book.markdown import plain, rows, symbols
-from gllm_lib.book.project import BookError, Project, read_notebook, read_notebooks
+from gllm_lib.book import api, executions, notation
+from gllm_lib.book.errata import errata
+from gllm_lib.book.executions import title
+from gllm_lib.book.markdown import plain, rows
+from gllm_lib.book.project import BookError, Project, read_notebooks
 from gllm_lib.book.run import Run, evidence_by_claim
 from gllm_lib.proofs import sources
 from gllm_lib.proofs.claims import Claim, Registry
@@ -17,18 +20,22 @@ from gllm_lib.proofs.sources import Treatment
 from gllm_lib.proofs.status import Status, statuses
 
 Evidence = Mapping[str, list[dict[str, Any]]]
+COLUMNS = ("proved", "supported", "refuted", "defined")  # the words that are frequent
 
 
 def table(what: str, project: Project, runs: Mapping[str, Run], registry: Registry, profile: str, *, where: str) -> str:
     """Return the markdown of the generated block `what`; raises BookError for a name that is not known."""
     symbols_file = project.root / "chapters" / notation.FILE
     makers: dict[str, Callable[[], str]] = {
+        "summary": lambda: f"{counts(registry, evidence_by_claim(runs))} {executions.effort(runs)}",
+        "claims-by-status": lambda: claims_by_status(project, registry, evidence_by_claim(runs)),
         "claims-by-chapter": lambda: claims_by_chapter(project, registry, evidence_by_claim(runs)),
         "claims-by-source": lambda: claims_by_source(project, registry, evidence_by_claim(runs)),
         "open-items": lambda: open_items(project, registry),
-        "errata": lambda: errata(project, registry, evidence_by_claim(runs)),
-        "runs": lambda: chapter_runs(project, runs, profile),
-        "versions": lambda: versions(runs),
+        "errata": lambda: errata(_listed(project), registry, evidence_by_claim(runs)),
+        "runs": lambda: executions.chapter_runs(project, runs, profile),
+        "versions": lambda: executions.versions(runs),
+        "studies": lambda: executions.studies(project.root, read_notebooks(project)),
         "notation": lambda: notation.tables(notation.read(symbols_file), api.read_library()),
         "notation-shared": lambda: notation.shared_letters(notation.read(symbols_file)),
         "library": lambda: api.reference(api.read_library(), read_notebooks(project)),
@@ -38,41 +45,70 @@ def table(what: str, project: Project, runs: Mapping[str, Run], registry: Regist
     return makers[what]()
 
 
+def counts(registry: Registry, evidence: Evidence) -> str:
+    """Return one sentence on how many statements the book has and how they stand."""
+    computed = statuses(registry, evidence)
+    if not computed:
+        return "No chapter states a claim yet."
+    told = ", ".join(f"{number} {word}" for word, number in _tally(status.word for status in computed.values()))
+    return f"The book has {len(computed)} labelled statements: {told}."
+
+
+def _tally(words: Iterable[str]) -> list[tuple[str, int]]:
+    """Return each word with its number, the most frequent first."""
+    return Counter(words).most_common()
+
+
+def _word(status: Status) -> str:
+    """Return a status without the assumptions that it is given."""
+    return f"supported ({status.kind})" if status.word == "supported" else status.word
+
+
+def claims_by_status(project: Project, registry: Registry, evidence: Evidence) -> str:
+    """Return how many claims of each chapter have which status, then for the rarer ones which claims they are."""
+    computed = statuses(registry, evidence)
+    if not computed:
+        return "No chapter states a claim yet."
+    body = []
+    for chapter in dict.fromkeys(claim.chapter for claim in registry.claims.values()):
+        words = [computed[claim.id].word for claim in registry.claims.values() if claim.chapter == chapter]
+        numbers = [words.count(word) for word in COLUMNS]
+        numbers.append(len(words) - sum(numbers))
+        body.append([f"[{title(project, chapter)}](#claims-{chapter})", *(str(n or "") for n in numbers)])
+    words = [status.word for status in computed.values()]
+    sums = [words.count(word) for word in COLUMNS]
+    body.append(["**All**", *map(str, sums), str(len(words) - sum(sums))])
+    parts = [_bracket(), rows(["Chapter", *COLUMNS, "other"], body, "|:------|" + "---:|" * (len(COLUMNS) + 1))]
+    for word, number in _tally(map(_word, computed.values())):
+        if word not in ("proved", "defined"):
+            labels = [f"@{label}" for label, status in computed.items() if _word(status) == word]
+            anchor = "claims-" + "-".join(re.findall(r"[a-z]+", word))
+            parts.append(f"### {word}: {number} {{#{anchor} .unnumbered}}\n\n{', '.join(labels)}.")
+    return "\n\n".join(parts)
+
+
+def _bracket() -> str:
+    return (
+        "The word in brackets is the weakest link: the least strong among the best checks of the statement itself "
+        "and of all that it uses. So *supported (exact)* means checked without rounding or chance, but somewhere for "
+        "a part of the statement only, the scope named there. Below the table stand the claims of each status, except "
+        "those that are proved and those that define."
+    )
+
+
 def claims_by_chapter(project: Project, registry: Registry, evidence: Evidence) -> str:
     """Return one table per chapter: claim, status, source item, evidence kinds and mutants."""
     computed = statuses(registry, evidence)
     chapters = dict.fromkeys(claim.chapter for claim in registry.claims.values())
-    parts = [_summary(computed)]
+    parts = [] if chapters else ["No chapter states a claim yet."]
     for chapter in chapters:
         body = [_claim_row(c, computed, evidence) for c in registry.claims.values() if c.chapter == chapter]
         header = ["Claim", "Status", "Source", "Evidence"]
         parts += [
-            f"### {_title(project, chapter)} {{.unnumbered}}",
+            f"### {title(project, chapter)} {{#claims-{chapter} .unnumbered}}",
             rows(header, body, "|:----------|:------|:------|:--------|"),
         ]
     return "\n\n".join(parts)
-
-
-def _title(project: Project, chapter: str) -> str:
-    """Return "4b Steps, errors and levels" for a chapter: its number and its first heading."""
-    text = "\n".join(cell.source for cell in read_notebook(project.notebook_path(chapter)).cells)
-    heading = re.search(r"^# (.+?)(?: \{.*\})?$", text, re.MULTILINE)
-    return f"{chapter.split('-')[0].lstrip('0')} {heading[1] if heading else chapter}"
-
-
-def _summary(computed: Mapping[str, Status]) -> str:
-    if not computed:
-        return "No chapter states a claim yet."
-    counts: dict[str, int] = {}
-    for status in computed.values():
-        word = f"supported ({status.kind})" if status.word == "supported" else status.word
-        counts[word] = counts.get(word, 0) + 1
-    told = ", ".join(f"{number} {word}" for word, number in sorted(counts.items(), key=lambda item: -item[1]))
-    return (
-        f"Of {len(computed)} labelled statements: {told}. The word in brackets is the weakest link: the least "
-        "strong among the best checks of the statement itself and of all that it uses. So *supported (exact)* means "
-        "checked without rounding or chance, but somewhere for a part of the statement only, the scope named there."
-    )
 
 
 def _claim_row(claim: Claim, computed: Mapping[str, Status], evidence: Evidence) -> list[str]:
@@ -92,7 +128,8 @@ def claims_by_source(project: Project, registry: Registry, evidence: Evidence) -
         mine = [t for t in found if t.item.source == source and t.status != sources.OPEN]
         left = sum(t.item.source == source and t.status == sources.OPEN for t in found)
         body = [[t.item.id, t.item.title, _treated(t, computed)] for t in mine]
-        parts.append(f"### {source} {{.unnumbered}}\n\n{len(mine)} items treated, {left} in chapters not yet written.")
+        waiting = f", {left} in chapters not yet written" if left else ""
+        parts.append(f"### {source} {{.unnumbered}}\n\n{len(mine)} items treated{waiting}.")
         if body:
             parts.append(rows(["Item", "What it says", "Treated by"], body, "|:----|:------------|:---------|"))
     return "\n\n".join(parts)
@@ -121,61 +158,9 @@ def open_items(project: Project, registry: Registry) -> str:
     return rows(["Chapter", "Source", "Items", "Which"], body, "|:---|:---|---:|:--------------------|")
 
 
-def errata(project: Project, registry: Registry, evidence: Evidence) -> str:
-    """Return the refuted statements by chapter, each with its witness and the claim that corrects it."""
-    computed = statuses(registry, evidence)
-    parts: list[str] = []
-    chapter = ""
-    for claim in registry.claims.values():
-        if not claim.refuted:
-            continue
-        if claim.chapter != chapter:
-            chapter = claim.chapter
-            parts.append(f"## {_title(project, chapter)} {{.unnumbered}}")
-        corrections = [c for c in registry.claims.values() if c.corrects == claim.id]
-        better = "; ".join(f"@{c.id} {c.title}, {computed[c.id]}" for c in corrections) or "none is claimed"
-        says = " ".join(symbols(record["says"]) for record in evidence.get(claim.id, []))
-        parts.append(
-            f"### {claim.title.removesuffix(', as printed')} {{.unnumbered}}\n\n"
-            f"*{claim.source}, @{claim.id}: {computed[claim.id]}.*\n\n"
-            f"Printed:\n\n{_quoted(claim.statement)}\n\nCounterexample: {says or 'not run.'}\n\nCorrected: {better}."
-        )
-    return "\n\n".join(parts) or "No statement is refuted."
-
-
-def _quoted(text: str) -> str:
-    return "\n".join("> " + line for line in text.splitlines())
-
-
-def chapter_runs(project: Project, runs: Mapping[str, Run], profile: str) -> str:
-    """Return the chapters with their run time, CPU time, checks and mutants, and the machine below."""
-    body = []
-    for name in project.notebooks:
-        run = runs.get(name)
-        if run is None:
-            body.append([_title(project, name), "not executed", "", "", "", ""])
-            continue
-        records = run.evidence
-        numbers = (sum(r["cases"] for r in records), sum(r["mutants_rejected"] for r in records))
-        facts = (f"{run.facts['seconds']:.0f}", f"{run.facts['cpu_seconds']:.0f}", str(len(records)))
-        body.append([_title(project, name), *facts, f"{numbers[0]:,}", str(numbers[1])])
-    header = ["Chapter", "Seconds", "CPU-seconds", "Checks", "Cases", "Mutants rejected"]
-    machines = "; ".join(dict.fromkeys(str(run.facts["machine"]) for run in runs.values())) or "none"
-    told = f"Size: {profile}. Machine: {machines}."
-    return rows(header, body, "|:----|--:|--:|--:|--:|--:|") + f"\n\n{told}"
-
-
-def versions(runs: Mapping[str, Run]) -> str:
-    """Return the versions of interpreter and libraries that the kernels reported."""
-    seen: dict[str, list[str]] = {}
-    for run in runs.values():
-        for name, version in run.facts["versions"].items():
-            if version not in seen.setdefault(name, []):
-                seen[name].append(version)
-    body = [[name, ", ".join(found)] for name, found in sorted(seen.items())]
-    return rows(["Library", "Version"], body, "|:---|:---|") if body else "No chapter was executed."
-
-
 def _treatments(project: Project, registry: Registry) -> tuple[Treatment, ...]:
-    listed = sources.load(project.root / "chapters" / "sources.toml")
-    return sources.join(listed, registry.claims.values(), project.notebooks)
+    return sources.join(_listed(project), registry.claims.values(), project.notebooks)
+
+
+def _listed(project: Project) -> sources.Sources:
+    return sources.load(project.root / "chapters" / "sources.toml")

@@ -32,7 +32,10 @@ GLLM = [
 ]
 """
 
-TABLES = ("claims-by-chapter", "claims-by-source", "open-items", "errata", "runs", "versions")
+TABLES = (
+    "summary", "claims-by-status", "claims-by-chapter", "claims-by-source", "open-items", "errata", "runs", "versions",
+    "studies",
+)  # fmt: skip
 
 CELLS = (
     ("raw", "---\nsizes:\n  smoke: {cases: 5}\n---"),

@@ -92,22 +92,32 @@ def test_generated_tables_replace_their_blocks(site):
     assert "waiting" not in text
     assert "Before." in text
     assert "After." in text
-    assert "So *supported (exact)* means" in text
     assert "| GLLM Def. 1 | a definition | @prp-small, supported (property) |" in text
     assert "| @prp-small Small | supported (property) | GLLM Def. 1 | property; 1 mutant rejected |" in text
     assert "No item is open." in text
-    assert r"Counterexample: 4 is not \< \<b\>4\</b\>." in text
-    assert text.count("## 1 First {.unnumbered}\n\n### Bound {.unnumbered}\n") == 1
+    assert r"**Counterexample.** 4 is not \< \<b\>4\</b\>." in text
     assert "| @rem-printed Bound, as printed | refuted |" in text
-    assert "Corrected: @rem-mended Mended: $|x| < 5$, stated" in text
+    assert "**Instead.** @rem-mended Mended: $|x| < 5$, stated." in text
     assert r"| @rem-mended Mended: ${\vert}x{\vert} < 5$ | stated | new |" in text
     assert "| 1 First |" in text
     assert "| numpy |" in text
 
 
+def test_the_claims_are_counted_by_status(site):
+    text = (site / "chapters" / "A-claims.qmd").read_text()
+    assert "The book has 3 labelled statements: 1 supported, 1 refuted, 1 stated. For this copy 1 chapter ran 2" in text
+    assert "So *supported (exact)* means" in text
+    assert "| [1 First](#claims-01-first) |  | 1 | 1 |  | 1 |" in text
+    assert "### 1 First {#claims-01-first .unnumbered}" in text
+    assert "### stated: 1 {#claims-stated .unnumbered}\n\n@rem-mended." in text
+    assert "### supported (property): 1 {#claims-supported-property .unnumbered}\n\n@prp-small." in text
+
+
 def test_a_witness_is_shown_with_its_symbols():
     typed = "alpha = (3/5, 2/5), Lambda(t) = e^x >= nu^-2 and not alphabet, at -2 |q|^2, well-known"
     assert symbols(typed) == "α = (3/5, 2/5), Λ(t) = e^x^ ≥ ν^−2^ and not alphabet, at −2 |q|^2^, well-known"
+    typed = "a^(-k-1) - sqrt 2, x_0 in V_max -> sqrt(3), log_gain(u), t_interval(x), varsigma"
+    assert symbols(typed) == "a^−k−1^ − √2, x~0~ in V~max~ → √(3), log\\_gain(u), t\\_interval(x), ς"
 
 
 def test_an_unknown_table_is_an_error(small):
