@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gllm_lib.book.html.pages import RenderError, only_imports
+from gllm_lib.book.html.pages import RenderError, imported
 from gllm_lib.book.html.render import render
 from tests.book.sample_site import EVIDENCE, code, shown, text, write_notebook, write_site, write_small_site
 
@@ -40,14 +40,19 @@ def opened(browser: Any, book: Path) -> Iterator[Any]:
 
 def test_imports_alone_are_folded(book: Path) -> None:
     content = (book / FIRST).read_text()
-    (folded,) = re.findall(r'<details class="imports"><summary>Imports</summary>(.*?)</details>', content, re.DOTALL)
+    head = '<details class="imports"><summary>Imports from numpy, gllm_lib</summary>'
+    (folded,) = re.findall(f"{head}(.*?)</details>", content, re.DOTALL)
     assert "affinity" in folded
     assert "cases" not in folded
 
 
 @pytest.mark.parametrize("source", ["import numpy\nnumpy.seterr()", "%matplotlib inline", "# nothing", ""])
 def test_code_that_does_more_is_not_folded(source: str) -> None:
-    assert not only_imports(source)
+    assert imported(source) == []
+
+
+def test_a_package_is_named_once() -> None:
+    assert imported("import a.b, c\nfrom a import d") == ["a", "c"]
 
 
 def test_a_claim_and_its_check_lead_to_each_other(book: Path) -> None:

@@ -47,7 +47,7 @@ class _Dresser(Dresser):
         return node("Header", level, attr, inlines)
 
     def _div(self, item: Node) -> Node | list[Node]:
-        identifier, classes, _ = attributes(item)
+        identifier, classes, pairs = attributes(item)
         if is_claim(item):
             return self._claim(item)
         if "status" in classes:
@@ -57,8 +57,8 @@ class _Dresser(Dresser):
         if "equation" in classes:
             return self._equation(item)
         if "imports" in classes:  # a chapter opens with its question, not with these
-            folded = [raw('<details class="imports"><summary>Imports</summary>'), *item["c"][1], raw("</details>")]
-            return node("Div", item["c"][0], folded)
+            head = f'<details class="imports"><summary>Imports from {html.escape(pairs["of"])}</summary>'
+            return div(" ".join(classes), [raw(head), *item["c"][1], raw("</details>")], identifier)
         if identifier.startswith(("fig-", "tbl-")):
             return self._float(item)
         for name in classes:

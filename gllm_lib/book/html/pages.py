@@ -87,19 +87,27 @@ def _code_cell(cell: Mapping[str, Any], source: str, where: str, show_image: Sho
         raise RenderError(f"{where}: a cell's label starts with fig- or tbl-; equations and claims carry their own")
     tags = " ".join(f".{tag}" for tag in cell.get("metadata", {}).get("tags", []) if re.fullmatch(r"[\w-]+", tag))
     content = [part for part in (shown, *before, *inside) if part]
-    if content == [shown] and only_imports(code) and "parameters" not in tags:
-        tags += " .imports"
+    names = imported(code) if content == [shown] and "parameters" not in tags else []
+    tags += f' .imports of="{", ".join(names)}"' if names else ""
     place = f"#{cell['id']} " if str(cell.get("id", "")).startswith("check-") else ""
     return _div(f"{place}.cell {tags}".strip(), "\n\n".join(content)) if content else ""
 
 
-def only_imports(code: str) -> bool:
-    """Say whether code is nothing but import statements."""
+def imported(code: str) -> list[str]:
+    """Return the packages that code imports, none if it is not import statements alone."""
     try:
         statements = ast.parse(code).body
     except SyntaxError:
-        return False
-    return bool(statements) and all(isinstance(item, ast.Import | ast.ImportFrom) for item in statements)
+        return []
+    names: dict[str, None] = {}
+    for item in statements:
+        if isinstance(item, ast.Import):
+            names |= dict.fromkeys(alias.name.split(".")[0] for alias in item.names)
+        elif isinstance(item, ast.ImportFrom) and item.module:
+            names[item.module.split(".")[0]] = None
+        else:
+            return []
+    return list(names)
 
 
 def _outputs(

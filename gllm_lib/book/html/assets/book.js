@@ -99,5 +99,11 @@ const seen = new IntersectionObserver((changes) => {
 }, { rootMargin: "0px 0px -75% 0px" });
 for (const id of entries.keys()) { const heading = document.getElementById(decodeURIComponent(id)); if (heading) seen.observe(heading); }
 
-// paper shows everything
-addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((d) => { d.open = true; }));
+// paper shows everything: what is folded is open, and what would scroll is as small as the width of a page asks
+const paper = 800; // pixels of this page's type
+addEventListener("beforeprint", () => {
+  for (const details of document.querySelectorAll("details")) details.open = true;
+  for (const region of regions) {
+    if (region.scrollWidth > paper) region.style.setProperty("--shrink", paper / region.scrollWidth);
+  }
+});
