@@ -92,7 +92,7 @@ def test_what_is_wider_scrolls_by_keyboard(opened: Any) -> None:
     )
     wide = [region for region in regions if region[0]]
     assert len(wide) >= 3
-    assert all(tab == 0 and role == "region" and label for _, tab, role, label in wide)
+    assert all(tab == 0 and role == "group" and label for _, tab, role, label in wide)
     assert all(tab == -1 for scrolls, tab, _, _ in regions if not scrolls)
     formula = page.locator("#eq-wide .scroll")
     formula.focus()

@@ -88,8 +88,8 @@ def raw(content: str) -> Node:
 
 
 def scroll(name: str, blocks: list[Node], classes: str = "") -> Node:
-    """Return a region that scrolls sideways by itself, reachable by keyboard and named."""
-    return div(f"scroll {classes}", blocks, tabindex="0", role="region", aria_label=name)
+    """Return a container that scrolls sideways by itself, reachable by keyboard and named; a landmark it is not."""
+    return div(f"scroll {classes}", blocks, tabindex="0", role="group", aria_label=name)
 
 
 def text(words: str) -> Node:

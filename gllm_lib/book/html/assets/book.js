@@ -35,15 +35,6 @@ if (document.querySelector(".cell > .code:not(.output)")) {
   button.before(code);
 }
 
-// a formula in running text that is wider than the page scrolls like a displayed one
-const line = document.getElementById("content").clientWidth;
-for (const formula of document.querySelectorAll('math[display="inline"]')) {
-  if (formula.getBoundingClientRect().width < line - 48 || formula.closest(".scroll")) continue;
-  const region = make("span", { className: "scroll wide", ariaLabel: "Formula" });
-  formula.replaceWith(region);
-  region.append(formula);
-}
-
 // where a region is cut off, it fades
 const fade = (region) => {
   const left = region.scrollWidth - region.clientWidth - region.scrollLeft;
@@ -54,14 +45,34 @@ const fade = (region) => {
 // a container that does not scroll need not take the keyboard's focus
 const settle = (region) => {
   const scrolls = region.scrollWidth > region.clientWidth + 1 || region.scrollHeight > region.clientHeight + 1;
-  if (region.matches(".scroll")) region.role = scrolls ? "region" : "group";
   if (scrolls) region.tabIndex = 0;
   else region.removeAttribute("tabindex");
   fade(region);
 };
-const regions = [...document.querySelectorAll(".scroll")];
-const measure = () => regions.forEach(settle);
-for (const region of regions) region.addEventListener("scroll", () => fade(region), { passive: true });
+const regions = [];
+const watch = (region) => {
+  regions.push(region);
+  region.addEventListener("scroll", () => fade(region), { passive: true });
+};
+document.querySelectorAll(".scroll").forEach(watch);
+
+// a formula in running text that is wider than its line scrolls like a displayed one
+const room = (block) => {
+  const { paddingLeft, paddingRight } = getComputedStyle(block);
+  return block.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight);
+};
+const fold = () => {
+  for (const formula of document.querySelectorAll('main math[display="inline"]')) {
+    const width = (formula.closest(".kept") ?? formula).getBoundingClientRect().width;
+    if (width < 200 || formula.closest(".scroll")) continue; // every line has as much room
+    if (width <= room(formula.closest("p, li, dt, dd, td, th, figcaption, summary, h1, h2, h3, h4, div"))) continue;
+    const region = make("span", { className: "scroll wide", role: "group", ariaLabel: "Formula" });
+    formula.replaceWith(region);
+    region.append(formula);
+    watch(region);
+  }
+};
+const measure = () => { fold(); regions.forEach(settle); };
 new ResizeObserver(measure).observe(document.body);
 addEventListener("load", measure);
 
