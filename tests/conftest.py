@@ -13,6 +13,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
+from gllm_lib.book.html.render import render
+from gllm_lib.book.project import open_project, read_registry
+from gllm_lib.book.run import Run, current_runs, run_chapters
+from gllm_lib.book.stage import stage
+
 ROOT = Path(__file__).resolve().parents[1]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
@@ -32,6 +37,26 @@ matplotlib.use("agg")
 def root() -> Path:
     """The root folder of the repository."""
     return ROOT
+
+
+@pytest.fixture(scope="session")
+def runs() -> dict[str, Run]:
+    """A run of each chapter: the default one if it is current, else one at smoke size."""
+    project = open_project(ROOT)
+    fresh = {} if os.environ.get("GLLM_SMOKE") else current_runs(project, "default")
+    stale = [name for name in project.notebooks if name not in fresh]
+    return fresh | run_chapters(project, stale, "smoke", read_registry(project), quiet=True)
+
+
+@pytest.fixture(scope="session")
+def pages(runs: dict[str, Run], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the whole book's pages, rendered from these runs by the built-in renderer."""
+    project = open_project(ROOT)
+    profile = "default" if all(run.profile == "default" for run in runs.values()) else "smoke"
+    site = stage(project, runs, read_registry(project), profile)
+    folder = tmp_path_factory.mktemp("pages") / "book"
+    render(site, folder)
+    return folder
 
 
 @pytest.fixture(scope="module")

@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
 
-from gllm_lib.book.build import current_runs
 from gllm_lib.book.project import open_project, read_registry
-from gllm_lib.book.run import Run, run_chapters
+from gllm_lib.book.run import Run
 from gllm_lib.book.stage import evidence_by_claim
 from gllm_lib.proofs.claims import THEOREM_LIKE
 from gllm_lib.proofs.status import claim_rows
 
 PROJECT = open_project(Path(__file__).parent)
 REGISTRY = read_registry(PROJECT)
-
-
-@pytest.fixture(scope="session")
-def runs() -> dict[str, Run]:
-    """A run of each chapter: the default one if it is current, else one at smoke size."""
-    fresh = {} if os.environ.get("GLLM_SMOKE") else current_runs(PROJECT, "default")
-    stale = [name for name in PROJECT.notebooks if name not in fresh]
-    return fresh | run_chapters(PROJECT, stale, "smoke", REGISTRY, quiet=True)
 
 
 @pytest.mark.parametrize("chapter", PROJECT.notebooks)

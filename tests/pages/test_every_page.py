@@ -1,0 +1,61 @@
+"""Every page of the book in Chromium: wide and on a phone, light and dark, on paper, always without a network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.pages.conftest import Answers, Visitor, complaints
+
+pytestmark = pytest.mark.browser
+
+PHONE, SMALL_PHONE, WIDE, PAPER = 390, 360, 1280, 718  # pixels; paper: 190 mm at 96 to the inch
+PRINTED = ("chapters/05-minimax.html", "chapters/12-muon.html", "chapters/A-claims.html")
+
+
+@pytest.fixture(scope="module")
+def wide(visitor: Callable[..., Visitor], names: list[str]) -> Answers:
+    """What the pages answer in a wide window: in light, in dark, and some on paper."""
+    window = visitor(WIDE, color_scheme="light")
+    for name in names:
+        page = window.open(name)
+        window.ask("unfold", "laidOut", "width", "scrolling", "outline", "contrast")
+        page.emulate_media(color_scheme="dark")
+        window.ask("contrast", under=" in dark")
+        if name in PRINTED:
+            page.emulate_media(color_scheme="dark", media="print")
+            page.set_viewport_size({"width": PAPER, "height": 1000})
+            window.ask("width", "contrast", under=" on paper")
+            page.set_viewport_size({"width": WIDE, "height": 800})
+        page.emulate_media(color_scheme="light", media="screen")
+    return window.answers
+
+
+@pytest.fixture(scope="module")
+def phone(visitor: Callable[..., Visitor], names: list[str]) -> Answers:
+    """What the pages answer on a phone, and on a smaller one."""
+    window = visitor(PHONE, has_touch=True)
+    for name in names:
+        page = window.open(name)
+        window.ask("unfold", "laidOut", "width", "scrolling", "focus")
+        page.set_viewport_size({"width": SMALL_PHONE, "height": 780})
+        window.ask("width", under=" on a small one")
+        page.set_viewport_size({"width": PHONE, "height": 844})
+    return window.answers
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["errors", "laidOut", "width", "scrolling", "outline", "contrast", "contrast in dark",
+     "width on paper", "contrast on paper"],
+)  # fmt: skip
+def test_no_page_has_a_complaint_in_a_wide_window(wide: Answers, names: list[str], question: str) -> None:
+    assert sorted(wide[question]) == (sorted(PRINTED) if "on paper" in question else names)
+    assert complaints(wide[question]) == {}
+
+
+@pytest.mark.parametrize("question", ["errors", "laidOut", "width", "width on a small one", "scrolling", "focus"])
+def test_no_page_has_a_complaint_on_a_phone(phone: Answers, names: list[str], question: str) -> None:
+    assert sorted(phone[question]) == names
+    assert complaints(phone[question]) == {}
