@@ -17,6 +17,10 @@ from gllm_lib.checks import GllmError
 from gllm_lib.cli import study
 from gllm_lib.cli.words import counted, relative, without_tex
 
+DIFF = """Compare two builds in substance: claims, their statements and status, evidence, values in prose, outputs and
+figures. Times, machines and prose without values are no differences."""
+EXITS = "Exit code: 0 where nothing differs, 1 where something does, 2 where a build cannot be read."
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return 0, or 1 after printing what is wrong and how to mend it."""
@@ -28,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code
     except GllmError as error:
         print(f"gllm: {error}", file=sys.stderr)
-        return 1
+        return int(getattr(options, "trouble", 1))
     except BrokenPipeError:  # the reader, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
@@ -67,6 +71,14 @@ def _parser() -> argparse.ArgumentParser:
 
     _add_new(commands)
     study.add(commands)
+
+    diff = commands.add_parser(
+        "diff", help="compare claims, evidence, numbers and figures of two builds", description=DIFF, epilog=EXITS
+    )
+    diff.add_argument("old", metavar="A", help="_book, build/preview or build/site of a clone, or the clone itself")
+    diff.add_argument("new", metavar="B", help="the same of another build; a clone means its newest build")
+    diff.add_argument("--json", action="store_true", help="print a list with one object per difference")
+    diff.set_defaults(run=_diff, trouble=2)
 
     test = commands.add_parser("test", help="run linters, types and tests, as 'make test' does")
     test.set_defaults(run=_test)
@@ -190,6 +202,14 @@ def _new_experiment(options: argparse.Namespace) -> None:
     print("Make it yours: open the notebook (reload it if it is open), replace what the comments say, and add a line")
     print("              to 'What was checked'.")
     print("Be rid of it: delete those cells; git diff shows whether anything else changed.")
+
+
+def _diff(options: argparse.Namespace) -> int:
+    from gllm_lib.book import compare
+
+    found = compare.compare(options.old, options.new)
+    print(compare.as_json(found) if options.json else compare.as_text(found))
+    return 1 if found else 0
 
 
 def _test(options: argparse.Namespace) -> None:
