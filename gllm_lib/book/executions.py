@@ -80,16 +80,15 @@ def versions(runs: Mapping[str, Run]) -> str:
 
 def studies(root: Path, notebooks: Mapping[str, Notebook]) -> str:
     """Return the studies: question, runs recorded of those planned, minutes, plan, machine, and who reads them."""
-    body, minutes = [], 0.0
+    parts, minutes = [], 0.0
     for name in list_studies(root):
         study = load(root, name)
         minutes += sum(record.minutes for record in study.records)
-        body.append([f"`{name}`", _question(study), *_facts(study), _readers(name, notebooks)])
-    if not body:
+        parts.append(f"{name}\n:   {_question(study)}\n\n    {_facts(study)} {_readers(name, notebooks)}")
+    if not parts:
         return "No study is registered."
-    header = ["Study", "Question", "Runs", "Minutes", "Plan", "Machine", "Read in"]
-    told = f"Together {minutes / 60:.1f} hours of one core. A plan is named by the start of its SHA-256."
-    return rows(header, body, "|:---|:-----------------|---:|---:|:---|:---|:---|") + f"\n\n{told}"
+    parts.append(f"Together they took {minutes / 60:.1f} hours of one core. A plan goes by the start of its SHA-256.")
+    return "\n\n".join(parts)
 
 
 def _question(study: Study) -> str:
@@ -98,19 +97,21 @@ def _question(study: Study) -> str:
     return plain(text[: text.index("?") + 1] if "?" in text else text)
 
 
-def _facts(study: Study) -> list[str]:
+def _facts(study: Study) -> str:
     planned = len(study.records) + len(study.missing)
     machines = dict.fromkeys(f"{m['cpu']}, {m['system']}" for m in (r.about["machine"] for r in study.records))
     minutes = sum(record.minutes for record in study.records)
-    return [f"{len(study.records)} of {planned}", f"{minutes:.0f}", f"`{study.plan.sha256[:12]}`", "; ".join(machines)]
+    where = f" on {plain('; '.join(machines))}" if machines else ""
+    runs = f"{len(study.records)} of {planned} runs, {minutes:.0f} minutes of one core"
+    return f"{runs}{where}; plan `{study.plan.sha256[:12]}`."
 
 
 def _readers(name: str, notebooks: Mapping[str, Notebook]) -> str:
-    """Return links to the chapters whose code names a study."""
+    """Return a sentence with links to the chapters whose code names a study."""
     quoted = re.compile(rf"""["'/]{name}["'/]""")
-    readers = [
-        chapter
+    links = [
+        f"[{number(chapter)}]({chapter}.ipynb)"
         for chapter, notebook in notebooks.items()
         if any(cell.cell_type == "code" and quoted.search(cell.source) for cell in notebook.cells)
     ]
-    return ", ".join(f"[{number(chapter)}]({chapter}.ipynb)" for chapter in readers) or "none"
+    return f"Read in chapter{'s' * (len(links) != 1)} {', '.join(links)}." if links else "No chapter reads it."
