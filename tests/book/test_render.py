@@ -301,8 +301,10 @@ def test_svg_follows_the_page_and_keeps_its_identifiers_apart() -> None:
     plotted = (
         '<?xml version="1.0"?><svg xmlns:xlink="x" width="72pt" height="36pt" viewBox="0 0 72 36" version="1.1">'
         '<defs><style>*{a: b}</style><clipPath id="p1"/></defs><g id="unused" clip-path="url(#p1)"/>'
-        '<use xlink:href="#p1"/><path d="M 1.23456 2" style="stroke: #1b1c1e; fill: #fdfcfa"/></svg>'
+        '<use xlink:href="#p1"/><path d="M 1.23456 2" style="stroke: #1b1c1e; fill: #fdfcfa"/><text>x</text></svg>'
     )
+    wordless = inline_svg(plotted.replace("<text>x</text>", ""), "fig-a-0", "alt")
+    assert wordless.startswith('<svg viewBox="0 0 72 36" width="96" height="48" class="plot"')
     text = inline_svg(plotted, "fig-a-0", 'Say "two" & three')
     assert text.startswith('<svg viewBox="0 0 72 36" width="96" height="48" style="--least: 68px" class="plot"')
     assert 'aria-label="Say &quot;two&quot; &amp; three"' in text

@@ -229,18 +229,18 @@ def inline_svg(text: str, name: str, alt: str) -> str:
         body = body.replace("font-family: 'DejaVu Sans';", "font-family: 'DejaVu Sans', Verdana, sans-serif;")
     head = re.match(r"<svg[^>]*>", body)
     assert head is not None
-    return _svg_head(head[0], alt, themed) + body[head.end() :]
+    return _svg_head(head[0], alt, themed, lettered="<text" in body) + body[head.end() :]
 
 
-def _svg_head(head: str, alt: str, themed: bool) -> str:
-    """Return the opening tag with sizes in CSS pixels, a role and a name."""
+def _svg_head(head: str, alt: str, themed: bool, lettered: bool) -> str:
+    """Return the opening tag with sizes in CSS pixels, the least width at which its letters are legible, and a name."""
     sizes = {
         key: float(size) * (4 / 3 if unit == "pt" else 1)
         for key, size, unit in re.findall(r'\s(width|height)="([\d.]+)(pt|px)?"', head)
     }
     head = re.sub(r'\s(?:width|height|version|xmlns:xlink)="[^"]*"', "", head)
     size = "".join(f' {key}="{value:.0f}"' for key, value in sizes.items())
-    if "width" in sizes:
+    if "width" in sizes and lettered:
         size += f' style="--least: {LEGIBLE * sizes["width"]:.0f}px"'
     kind = "plot" if themed else "plot card"
     return f'{head[:-1]}{size} class="{kind}" role="img" aria-label="{html.escape(" ".join(alt.split()))}">'
