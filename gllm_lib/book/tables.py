@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from gllm_lib.book import api, executions, notation
+from gllm_lib.book import api, claim_graph, executions, notation
 from gllm_lib.book.errata import errata
 from gllm_lib.book.executions import title
 from gllm_lib.book.markdown import plain, rows
@@ -31,6 +31,10 @@ def table(what: str, project: Project, runs: Mapping[str, Run], registry: Regist
         "claims-by-status": lambda: claims_by_status(project, registry, evidence_by_claim(runs)),
         "claims-by-chapter": lambda: claims_by_chapter(project, registry, evidence_by_claim(runs)),
         "claims-by-source": lambda: claims_by_source(project, registry, evidence_by_claim(runs)),
+        "claim-graph": lambda: claim_graph.drawing(registry, statuses(registry, evidence_by_claim(runs))),
+        "claim-graph-words": lambda: claim_graph.in_words(
+            registry, statuses(registry, evidence_by_claim(runs)), lambda chapter: title(project, chapter)
+        ),
         "open-items": lambda: open_items(project, registry),
         "errata": lambda: errata(_listed(project), registry, evidence_by_claim(runs)),
         "runs": lambda: executions.chapter_runs(project, runs, profile),

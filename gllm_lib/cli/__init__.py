@@ -56,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     render.set_defaults(run=_render)
 
     claims = commands.add_parser("claims", help="list every claim with its computed status; executes nothing")
+    claims.add_argument("--graph", metavar="LABEL", help="print what one claim rests on, as a tree")
     claims.add_argument("--json", action="store_true", help="print a list with one object per claim")
     _add_profile(claims)
     claims.set_defaults(run=_claims)
@@ -119,8 +120,9 @@ def _render(options: argparse.Namespace) -> None:
 
 
 def _claims(options: argparse.Namespace) -> None:
+    from gllm_lib.book.claim_graph import tree
     from gllm_lib.book.run import current_runs, evidence_by_claim
-    from gllm_lib.proofs.status import claim_rows
+    from gllm_lib.proofs.status import claim_rows, statuses
 
     project = open_project()
     notebooks = read_notebooks(project)
@@ -130,9 +132,13 @@ def _claims(options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps(rows, indent=1, ensure_ascii=False))
         return
-    wide = max((len(row["id"]) for row in rows), default=0)
-    for row in rows:
-        print(f"{row['id']:{wide}}  {row['status']:24}  {without_tex(row['title'])}")
+    if options.graph:
+        for line in tree(registry, statuses(registry, evidence_by_claim(runs)), options.graph):
+            print(line)
+    else:
+        wide = max((len(row["id"]) for row in rows), default=0)
+        for row in rows:
+            print(f"{row['id']:{wide}}  {row['status']:24}  {without_tex(row['title'])}")
     stale = [name for name in project.notebooks if name not in runs]
     if stale:
         size = {"default": "", "smoke": " --smoke"}.get(options.profile, f" --profile {options.profile}")

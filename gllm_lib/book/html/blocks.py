@@ -75,8 +75,9 @@ class _Dresser(Dresser):
         if pairs.get("source"):
             head += [SPACE, span("source", [text(pairs["source"])])]
         foot = [node("Plain", [node("Code", ["", ["label"], []], identifier)])]
-        if lines := [node("Para", [span("relation", [text(v), SPACE, *links])]) for v, links in self.relations(item)]:
-            foot.append(div("relations", lines))
+        lines = [node("Para", [span("relation", [text(verb), SPACE, *links])]) for verb, links in self.relations(item)]
+        if lines:
+            foot.append(div("relations", lines + self._graph(item)))
         word, why = self.status_of(identifier)
         if why:
             foot.append(div(f"status {word}", why))
@@ -84,6 +85,15 @@ class _Dresser(Dresser):
         shown = [name for name in classes if name not in ("claim", kind, word)]
         body = [div("claim-head", [node("Plain", head)]), *item["c"][1]]
         return div(" ".join(["claim", kind, word, *shown]), [*body, div("claim-foot", foot)], identifier)
+
+    def _graph(self, item: Node) -> list[Node]:
+        """Return the link to the drawing of all that a claim rests on, if it uses others and the book has one."""
+        identifier, _, pairs = attributes(item)
+        graph = next((page for page in self.book.pages.values() if page.source.stem.endswith("claim-graph")), None)
+        if graph is None or not pairs.get("uses", "").split():
+            return []
+        address = [self.address(graph, f"on-{identifier}"), ""]
+        return [node("Para", [node("Link", ["", [], []], [text("What it rests on")], address)])]
 
     def _equation(self, item: Node) -> Node:
         identifier = attributes(item)[0]
