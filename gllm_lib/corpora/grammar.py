@@ -1,7 +1,6 @@
-"""Probabilistic grammars about which everything is known: next-token laws, entropy, depth, and energy profiles.
+"""A probabilistic grammar about which everything is known: next-token laws, entropy rate, depth.
 
-Shapes: n tokens, V vocabulary, N sentences, T tokens of a sentence, L levels, d = L (m - 1) feature coordinates.
-A law is rational where the parameters are: give Fractions and get Fractions.
+Shapes: n tokens, V vocabulary. A law is rational where the parameters are: give Fractions and get Fractions.
 """
 
 from __future__ import annotations
@@ -13,13 +12,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import helmert
 
-from gllm_lib.checks import InputError, InputTypeError, count, generator, real
+from gllm_lib.checks import InputError, count, generator, real
 from gllm_lib.corpora.tokens import token_ids
 
 Probability = float | Fraction
-LARGEST_ODDS = 600.0  # logarithm; e**709 is the largest float
 
 
 @dataclass(frozen=True)
@@ -158,179 +155,6 @@ class Brackets:
                 f"{innermost_kind}; give a stream from its beginning, as `sample` does, not a part cut out of one"
             )
         return depth, innermost
-
-
-@dataclass(frozen=True)
-class LevelTree:
-    """Sentences of fixed length, the leaves of balanced derivations over L levels, with profiles in closed form.
-
-    Level 0 is the root; a node of level l has branching[l] children, so L = len(branching) + 1, and the tokens are the
-    symbols of level L - 1. Each symbol is one of 0 to m - 1, m = `symbols`; the root's is uniform. A child of level l
-    has its parent's symbol with probability rho_l = agreement[l-1] and otherwise one drawn uniformly from all m,
-    independently of its siblings given the parent: a probabilistic context-free grammar with m symbols a level.
-
-    Features of a token, d = L (m - 1): per level the innovation of its ancestor s_l there, which is the indicator of
-    s_l less its mean given s_{l-1}, in m - 1 Helmert contrasts h_c of unit variance under the uniform law:
-    x_{l,c} = a_l (h_c(s_l) - rho_l h_c(s_{l-1})), with a_l = amplitudes[l] (default 1) and rho_0 = 0. An innovation
-    has mean 0 given all above it, and agreement treats all symbols alike, so the second moments of x are diagonal, and
-    E x_{l,c}^2 = a_l^2 (1 - rho_l^2). The target weighs the innovations of the score v(s) = s - (m - 1)/2: it is the
-    sum over l of weights[l] (v(s_l) - rho_l v(s_{l-1})) = <w, x>, with w_{l,c}^2 proportional to
-    (weights[l] / a_l)^2 c (c + 1). If weights[l] is the product of the agreements below level l, it is v of the token.
-    Numbers are taken as the rationals they are. Raises InputError or InputTypeError for what is not allowed.
-    """
-
-    symbols: int
-    branching: tuple[int, ...]
-    agreement: tuple[Probability, ...]
-    weights: tuple[Probability, ...]
-    amplitudes: tuple[Probability, ...] | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "symbols", count("symbols", self.symbols, 2))
-        lengths = {"branching": 0, "agreement": 0, "weights": 1, "amplitudes": 1}
-        for name, more in lengths.items():
-            ones = name == "amplitudes" and self.amplitudes is None
-            values = (1,) * len(self.weights) if ones else getattr(self, name)
-            if not isinstance(values, tuple | list):
-                raise InputTypeError(f"{name} is {values!r:.40}; give a tuple with one entry per level")
-            if len(values) != len(self.branching) + more or not values:
-                raise InputError(f"{name} has {len(values)} entries; give one per level below the root (at least one) "
-                                 "for branching and agreement, and one for the root too for the others")  # fmt: skip
-            check = count if name == "branching" else _rational
-            object.__setattr__(self, name, tuple(check(f"{name}[{i}]", value) for i, value in enumerate(values)))
-        if not all(0 <= rho < 1 for rho in self.agreement):
-            raise InputError(f"agreement is {self.agreement}; give probabilities below 1: at 1 a level has no variance")
-        if 0 in self.weights or min(self.amplitudes or ()) <= 0:
-            raise InputError(f"weights are {self.weights}, amplitudes {self.amplitudes}; give weights that are not 0 "
-                             "and amplitudes above 0 (GLLM Def. 2)")  # fmt: skip
-
-    @property
-    def levels(self) -> tuple[int, ...]:
-        """The width of each level's block of features: (m - 1,) * L."""
-        return (self.symbols - 1,) * len(self.weights)
-
-    @property
-    def length(self) -> int:
-        """The number T of tokens of a sentence."""
-        return math.prod(self.branching)
-
-    @property
-    def parse_depth(self) -> NDArray[np.int64]:
-        """For each position the level of the highest node that starts there, shape (T,): 0 first, L - 1 a mere leaf."""
-        depth = np.zeros(1, dtype=np.int64)
-        for level, children in enumerate(self.branching, start=1):
-            depth = np.where(np.arange(depth.size * children) % children == 0, np.repeat(depth, children), level)
-        return depth
-
-    @property
-    def tau(self) -> tuple[Fraction, ...]:
-        """The exact data profile, d Fractions: a_l^2 (1 - rho^2), normalised (GLLM Def. 2)."""
-        spread = [1 - Fraction(rho) ** 2 for rho in (0, *self.agreement)]
-        return _shares([Fraction(a) ** 2 * s for a, s in zip(self.amplitudes or (), spread, strict=True)
-                        for _ in range(self.symbols - 1)])  # fmt: skip
-
-    @property
-    def alpha(self) -> tuple[Fraction, ...]:
-        """The exact target profile, d Fractions: (weights[l] / a_l)^2 c (c + 1), normalised (GLLM Def. 2)."""
-        return _shares([(Fraction(w) / Fraction(a)) ** 2 * c * (c + 1)
-                        for w, a in zip(self.weights, self.amplitudes or (), strict=True)
-                        for c in range(1, self.symbols)])  # fmt: skip
-
-    def data_profile(self) -> NDArray[np.float64]:
-        """Return tau in floating point, shape (d,), as `gllm_lib.grading` takes it."""
-        return np.array(self.tau, dtype=np.float64)
-
-    def target_profile(self) -> NDArray[np.float64]:
-        """Return alpha in floating point, shape (d,), as `gllm_lib.grading` takes it."""
-        return np.array(self.alpha, dtype=np.float64)
-
-    def coefficients(self) -> NDArray[np.float64]:
-        """Return w, shape (d,): the target is <w, x>."""
-        score = np.arange(self.symbols) - (self.symbols - 1) / 2
-        contrast = score @ self._contrasts() / self.symbols
-        ratio = np.array([float(w) / float(a) for w, a in zip(self.weights, self.amplitudes or (), strict=True)])
-        return np.outer(ratio, contrast).ravel()
-
-    def features(self, ancestors: ArrayLike) -> NDArray[np.float64]:
-        """Return the features, shape (..., d), of tokens whose ancestors are `ancestors` (..., L), the root first.
-
-        Raises InputError for another number of levels or a symbol that is none.
-        """
-        array = np.asarray(ancestors)
-        if array.ndim == 0 or array.shape[-1] != len(self.weights):
-            raise InputError(f"ancestors has shape {array.shape}; give {len(self.weights)} symbols a token, root first")
-        table = self._contrasts()[token_ids("ancestors", array, self.symbols, array.ndim)]  # (..., L, m - 1)
-        rho = np.array(self.agreement, dtype=np.float64)[:, None]
-        table[..., 1:, :] -= rho * table[..., :-1, :]  # the product is made before the difference
-        return (table * np.array(self.amplitudes, dtype=np.float64)[:, None]).reshape(*array.shape[:-1], -1)
-
-    def sample(self, n_sentences: int, rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """Return tokens (N, T), features (N, T, d) and target (N, T) of independent sentences."""
-        count("n_sentences", n_sentences)
-        nodes = [generator(rng).integers(self.symbols, size=(n_sentences, 1))]
-        for children, rho in zip(self.branching, self.agreement, strict=True):
-            parent = np.repeat(nodes[-1], children, axis=1)
-            fresh = rng.integers(self.symbols, size=parent.shape)
-            nodes.append(np.where(rng.random(parent.shape) < float(rho), parent, fresh))
-        ancestors = np.stack([np.repeat(each, self.length // each.shape[1], axis=1) for each in nodes], axis=-1)
-        features = self.features(ancestors)
-        return nodes[-1], features, features @ self.coefficients()
-
-    def conditional(self, prefix: ArrayLike) -> NDArray[Any]:
-        """Return the law of the token after `prefix` (up to T - 1 tokens), shape (m,).
-
-        Fractions if no agreement is a float; else refused as in `conditionals`, or for a whole sentence.
-        """
-        prefix = token_ids("prefix", prefix, self.symbols, 1)
-        if prefix.size >= self.length:
-            raise InputError(f"prefix has {prefix.size} tokens; a sentence has {self.length}: give fewer")
-        rest = np.zeros(self.length - prefix.size, dtype=np.int64)
-        exact = not any(isinstance(rho, float) for rho in self.agreement)
-        return self._laws(np.concatenate([prefix, rest])[None], exact)[0, prefix.size]
-
-    def conditionals(self, tokens: ArrayLike) -> NDArray[np.float64]:
-        """Return the law of each token given those before it in its sentence, shape (N, T, m), for tokens (N, T).
-
-        Raises InputError for another length, an unknown token, or more children than floating point can follow.
-        """
-        tokens = token_ids("tokens", tokens, self.symbols, 2)
-        if tokens.shape[1] != self.length:
-            raise InputError(f"tokens has shape {tokens.shape}; a sentence has {self.length} tokens: give (N, T)")
-        return self._laws(tokens, exact=False)
-
-    def _laws(self, tokens: NDArray[np.int64], exact: bool) -> NDArray[Any]:
-        """Pass messages up (law of the leaves below given a node) and down (law of a node given all to its left)."""
-        for children, rho in zip(self.branching, self.agreement, strict=True):
-            odds = math.log1p(self.symbols * float(rho) / (1 - float(rho)))  # of two symbols of a parent, per child
-            if not exact and children * odds > LARGEST_ODDS:
-                raise InputError(f"{children} children of agreement {rho} give odds of e**{children * odds:.0f}, over "
-                                 "the largest float; give fewer children, less agreement or Fractions")  # fmt: skip
-        one: Any = Fraction(1) if exact else 1.0
-        eye = np.eye(self.symbols, dtype=np.int64) * one
-        kernels = [eye * rho + (1 - rho) * one / self.symbols for rho in (one * r for r in self.agreement)]
-        message, factors = eye[tokens], []
-        for kernel, children in zip(kernels[::-1], self.branching[::-1], strict=True):
-            below = (message @ kernel).reshape(len(tokens), -1, children, self.symbols)
-            before = [np.full_like(below[:, :, 0], one)]
-            for child in range(children):
-                both = before[-1] * below[:, :, child]
-                before.append(both / both.sum(axis=-1, keepdims=True))
-            message = before.pop()
-            factors.append(np.stack(before, axis=2))
-        law = np.full((len(tokens), 1, self.symbols), one / self.symbols)
-        for kernel, left in zip(kernels, factors[::-1], strict=True):
-            both = law[:, :, None, :] * left
-            law = ((both / both.sum(axis=-1, keepdims=True)) @ kernel).reshape(len(tokens), -1, self.symbols)
-        return law
-
-    def _contrasts(self) -> NDArray[np.float64]:
-        """Return the contrasts h_c(s), shape (m, m - 1), orthogonal and of unit variance under the uniform law."""
-        return helmert(self.symbols).T * math.sqrt(self.symbols)
-
-
-def _shares(weights: list[Fraction]) -> tuple[Fraction, ...]:
-    total = sum(weights)
-    return tuple(weight / total for weight in weights)
 
 
 def _rational(name: str, value: Any) -> Probability:
