@@ -35,15 +35,16 @@ def _section(name: str, names: str) -> Any:
 # parameters change (FTIP 3.1.2), and in which coordinates of the weights that compute; what executes it and how costs
 # were measured (FTIP l. 163, l. 167); training, depth passes, tuning, allowed interventions and their cap (FTIP l. 27,
 # l. 69-73, l. 161); task, law and rule of a score (FTIP l. 159); five coordinates, larger is better (FTIP 3.1.6).
-Architecture = _section("Architecture", "identity inputs outputs decoder layers parameters")
-Optimizer = _section("Optimizer", "rule schedule coordinates")
-Systems = _section("Systems", "hardware software precision kernels cache batch repetitions aggregation")
-Recipe = _section(  # what a record says of training; what `train` takes is `gllm_lib.training.Recipe`
-    "Recipe", "data budget post_training passes tuning_data trials selection stopping tuning_cost allowed cap"
+ArchitectureRecord = _section("ArchitectureRecord", "identity inputs outputs decoder layers parameters")
+OptimizerRecord = _section("OptimizerRecord", "rule schedule coordinates")
+SystemsRecord = _section("SystemsRecord", "hardware software precision kernels cache batch repetitions aggregation")
+RecipeRecord = _section(
+    "RecipeRecord", "data budget post_training passes tuning_data trials selection stopping tuning_cost allowed cap"
 )
-Evaluation = _section("Evaluation", "task prompts context scoring seed stopping evaluator")
-Capability = _section("Capability", "state adaptive representation plasticity portability")
-SECTIONS = {each.__name__.lower(): each for each in (Architecture, Optimizer, Systems, Recipe, Evaluation, Capability)}
+EvaluationRecord = _section("EvaluationRecord", "task prompts context scoring seed stopping evaluator")
+CapabilityRecord = _section("CapabilityRecord", "state adaptive representation plasticity portability")
+_SECTIONS = (ArchitectureRecord, OptimizerRecord, SystemsRecord, RecipeRecord, EvaluationRecord, CapabilityRecord)
+SECTIONS = {each.__name__.removesuffix("Record").lower(): each for each in _SECTIONS}
 NAMES = [f"{name}.{each.name}" for name, section in SECTIONS.items() for each in fields(section)]
 
 
@@ -73,12 +74,12 @@ class ModelInstance:
     """
 
     name: str
-    architecture: Any = field(default_factory=Architecture)
-    optimizer: Any = field(default_factory=Optimizer)
-    systems: Any = field(default_factory=Systems)
-    recipe: Any = field(default_factory=Recipe)
-    evaluation: Any = field(default_factory=Evaluation)
-    capability: Any = field(default_factory=Capability)
+    architecture: Any = field(default_factory=ArchitectureRecord)
+    optimizer: Any = field(default_factory=OptimizerRecord)
+    systems: Any = field(default_factory=SystemsRecord)
+    recipe: Any = field(default_factory=RecipeRecord)
+    evaluation: Any = field(default_factory=EvaluationRecord)
+    capability: Any = field(default_factory=CapabilityRecord)
     costs: Costs = field(default_factory=dict)
     scores: tuple[Number, ...] | Missing = UNSTATED
 
@@ -322,10 +323,10 @@ def from_study(record: Mapping[str, Any], scores: tuple[Number, ...] | Missing =
         software = " ".join(f"{name} {version}" for name, version in sorted(record["versions"].items()))
         return ModelInstance(
             f"{record['study']}/{record['cell']}/{record['seed']}",
-            Architecture(identity=record["code_sha256"]),
-            systems=Systems(hardware=record["machine"]["cpu"], software=software, repetitions=1),
-            recipe=Recipe(data=told["cell"], budget=told["settings"]),
-            evaluation=Evaluation(task=record["study"], seed=record["seed"]),
+            ArchitectureRecord(identity=record["code_sha256"]),
+            systems=SystemsRecord(hardware=record["machine"]["cpu"], software=software, repetitions=1),
+            recipe=RecipeRecord(data=told["cell"], budget=told["settings"]),
+            evaluation=EvaluationRecord(task=record["study"], seed=record["seed"]),
             costs={"wall time": Quantity(record["minutes"], "min")},
             scores=scores,
         )

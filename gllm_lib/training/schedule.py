@@ -1,4 +1,4 @@
-"""What a training run is made of: its recipe, with the optimiser and the rate of GLLM Sec. 5.3 as defaults."""
+"""What a training run is made of: its recipe, with the optimizer and the rate of GLLM Sec. 5.3 as defaults."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ class Recipe:
     A step draws `batch` windows, over all processes, and sums their gradient in `accumulate` equal micro-batches. The
     global gradient norm is clipped at `gradient_clip`, whatever the grades; 0 leaves the gradient alone. Checkpoints
     are written every `save_every` steps and at the end; 0 is at the end only. A `package` replaces AdamW and brings its
-    own rates, betas and decay; beside it, the gradient of hashed tables is in no norm. What a record says of
-    training is another class, `gllm_lib.comparison.Recipe`.
+    own rates, betas and decay; beside it, the gradient of hashed tables is in no norm.
     """
 
     steps: int

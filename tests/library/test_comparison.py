@@ -18,15 +18,15 @@ from gllm_lib.checks import InputError, InputTypeError
 from gllm_lib.comparison import (
     ARMS,
     UNSTATED,
-    Architecture,
-    Capability,
-    Evaluation,
+    ArchitectureRecord,
+    CapabilityRecord,
+    EvaluationRecord,
     Missing,
     ModelInstance,
-    Optimizer,
+    OptimizerRecord,
     Quantity,
-    Recipe,
-    Systems,
+    RecipeRecord,
+    SystemsRecord,
     TransferRow,
     compare,
     decode,
@@ -43,12 +43,14 @@ GAP = Missing("unmeasured", "nobody ran it")
 WEIGHTS = {"time": Quantity(1, "s"), "memory": Quantity(Fraction(1, 2), "byte")}
 A = ModelInstance(
     "A",
-    Architecture("commit 1", "tokens", "logits", "none", "4 attention", 1000),
-    Optimizer("AdamW", "cosine", "the weights"),
-    Systems("one CPU", "torch 2", "float32", "eager", "none", 8, 3, "mean"),
-    Recipe("corpus", "1000 steps", "none", 1, "held out", 4, "best", "1000 steps", "4 runs", "learning rates", 100),
-    Evaluation("retrieval", "uniform", 64, "accuracy", 0, "v1", "one answer"),
-    Capability(1, 1, 1, 1, 1),
+    ArchitectureRecord("commit 1", "tokens", "logits", "none", "4 attention", 1000),
+    OptimizerRecord("AdamW", "cosine", "the weights"),
+    SystemsRecord("one CPU", "torch 2", "float32", "eager", "none", 8, 3, "mean"),
+    RecipeRecord(
+        "corpus", "1000 steps", "none", 1, "held out", 4, "best", "1000 steps", "4 runs", "learning rates", 100
+    ),
+    EvaluationRecord("retrieval", "uniform", 64, "accuracy", 0, "v1", "one answer"),
+    CapabilityRecord(1, 1, 1, 1, 1),
     {"time": Quantity(2, "s"), "memory": Quantity(10, "byte")},
     (0.5, 0.75),
 )
@@ -268,7 +270,7 @@ def test_a_row_of_the_transfer_matrix_is_complete_with_every_arm_only():
 def test_values_of_another_kind_are_refused():
     for value in ([1], None, float("nan"), True):
         with pytest.raises((InputError, InputTypeError)):
-            Recipe(data=value)
+            RecipeRecord(data=value)
     for scores in ((), (float("inf"),), ("x",)):
         with pytest.raises((InputError, InputTypeError)):
             replace(A, scores=scores)
@@ -283,8 +285,8 @@ def test_values_of_another_kind_are_refused():
         (lambda: compare(A, B, WEIGHTS, "high"), InputTypeError, "target is 'high'"),
         (lambda: compare(A, asdict(B)), InputTypeError, "a record is a dict"),
         (lambda: compare(A, B, {"time": 1, "memory": 1}, 0.5), InputTypeError, "the weight of time is 1"),
-        (lambda: replace(A, architecture="transformer"), InputTypeError, "give Architecture"),
-        (lambda: replace(A, recipe=A.optimizer), InputTypeError, "give Recipe"),
+        (lambda: replace(A, architecture="transformer"), InputTypeError, "give ArchitectureRecord"),
+        (lambda: replace(A, recipe=A.optimizer), InputTypeError, "give RecipeRecord"),
         (lambda: replace(A, costs={"time": 5}), InputTypeError, "the cost of time is 5"),
         (lambda: replace(A, costs="much"), InputTypeError, "costs is 'much'"),
         (lambda: replace(A, scores="ab"), InputTypeError, "scores are 'ab'"),
