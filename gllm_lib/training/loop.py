@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,19 @@ def _visited_rows_only(model: GPT, optimizer: torch.optim.Optimizer | Optimizers
             model.tables.sparse = False
 
 
+@contextmanager
+def _kept(save: Callable[[], None], next_loss: Callable[[], tuple[float, float]]) -> Iterator[None]:
+    """Write the steps so far where an evaluation inside fails, if their next loss and norm show that they are good."""
+    try:
+        yield
+    except Diverged:
+        raise
+    except Exception:
+        if _good(next_loss()):
+            save()
+        raise
+
+
 def train(
     model: GPT,
     tokens: ArrayLike,
@@ -90,11 +104,11 @@ def train(
     of those of its positions. `evaluate(model)`, a number or a dict of numbers, is asked every `evaluate_every` steps
     and, once the finished state is written, at the end; training stops once `until(history)` holds. The loss and the
     gradient after the last update are computed too, to show that it was good. With a `folder`, a call that was killed
-    goes on, bit for bit, from its last checkpoint, whose weights replace those of `model`: give every initialisation
-    its own folder. In a process group of torch.distributed each process takes its share of the micro-batches, of which
-    there are at least as many as processes, and the first one writes. Raises InputError or InputTypeError for data,
-    recipe or checkpoint that do not fit, FileError for a checkpoint that is broken or a folder that takes none, and
-    Diverged for a loss that is not finite, before or after the last update.
+    goes on, bit for bit, from its last checkpoint, whose weights replace those of `model`, and a call that `evaluate`
+    ended from there; give every initialisation its own folder. In a process group of torch.distributed each process
+    takes its share of the micro-batches, of which there are at least as many as processes, and the first one writes.
+    Raises InputError or InputTypeError for data, recipe or checkpoint that do not fit, FileError for a checkpoint that
+    is broken or a folder that takes none, and Diverged for a loss that is not finite, before or after the last update.
     """
     for name, value, kind in (("model", model, GPT), ("recipe", recipe, Recipe)):
         if not isinstance(value, kind):
@@ -170,13 +184,11 @@ def _run(
     run = {} if folder is None else _identity(model, recipe, data)
     before = None if folder is None else load_checkpoint(folder, model, optimizer, run)
     _copy_to_ranks(model)
-    measured = np.zeros((2, recipe.steps))
-    evaluations: list[tuple[int, Any]] = []
-    saved = done = 0
+    evaluations: list[tuple[int, Any]] = [] if before is None else list(before.evaluations)
+    measured, saved = np.zeros((2, recipe.steps)), 0 if before is None else len(before.losses)
+    done = saved
     if before is not None:
-        saved = done = len(before.losses)
         measured[:, :done] = before.losses, before.gradient_norms
-        evaluations = list(before.evaluations)
 
     def history() -> History:
         losses, norms = measured[:, :done].copy()  # a caller may keep it, and may not change the run's own
@@ -191,12 +203,13 @@ def _run(
         while True:
             good = folder if saved else None
             if evaluate and evaluate_every and 0 < done < recipe.steps and done % evaluate_every == 0:
-                _ask(evaluate, model, evaluations, done, good)
+                with _kept(save, partial(gradient, model, data, recipe, done)):
+                    _ask(evaluate, model, evaluations, done, good)
             last = done == recipe.steps or (until is not None and done > 0 and _agreed(until(history())))
             if last and saved == done:
                 break
             loss, norm = gradient(model, data, recipe, done)
-            if not math.isfinite(loss) or not math.isfinite(norm):
+            if not _good((loss, norm)):
                 raise _diverged("the gradient" if math.isfinite(loss) else "the loss", done, good)
             if folder is not None and saved != done and (last or (recipe.save_every and done % recipe.save_every == 0)):
                 save()
@@ -214,6 +227,10 @@ def _run(
     if _ranks() > 1:
         distributed.barrier()  # no process leaves before the checkpoint is whole
     return history()
+
+
+def _good(loss_and_norm: tuple[float, float]) -> bool:
+    return all(map(math.isfinite, loss_and_norm))
 
 
 def _update(model: GPT, optimizer: torch.optim.Optimizer | Optimizers, recipe: Recipe, step: int, norm: float) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
@@ -65,6 +66,43 @@ def test_an_evaluation_that_fails_at_the_end_does_not_lose_the_run(stopped: dict
     assert state(resumed) == state(whole)
     for evaluate in (lambda m: 1.5, fail):  # asked once more and written, then known
         assert same(train(build(), TOKENS, recipe, folder=tmp_path, evaluate=evaluate, **stopped), history)
+
+
+@pytest.mark.parametrize("returned", [None, np.nan])
+def test_an_evaluation_that_fails_on_the_way_loses_no_step_unless_the_run_diverged(
+    returned: float | None, tmp_path: Path
+) -> None:
+    def fail(model: GPT) -> float:
+        if returned is None:
+            raise ZeroDivisionError
+        return returned
+
+    recipe = changed(save_every=0)
+    with pytest.raises(ArithmeticError):
+        train(build(), TOKENS, recipe, folder=tmp_path, evaluate=fail, evaluate_every=5)
+    assert checkpoint_path(tmp_path).exists() == (returned is None)
+    whole, resumed, taken = build(), build(), []
+    history = train(whole, TOKENS, recipe, evaluate=lambda m: 1.5, evaluate_every=5)
+
+    def watch(seen: History) -> bool:
+        taken.append(len(seen.losses))
+        return False
+
+    again = train(resumed, TOKENS, recipe, folder=tmp_path, evaluate=lambda m: 1.5, evaluate_every=5, until=watch)
+    assert taken[0] == (5 if returned is None else 1)
+    assert same(again, history)  # the evaluation that failed was asked again
+    assert state(resumed) == state(whole)
+
+
+def test_weights_that_a_failing_evaluation_broke_are_not_kept(tmp_path: Path) -> None:
+    def poison(model: GPT) -> float:
+        with torch.no_grad():
+            model.norm.weight[0] = np.nan
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        train(build(), TOKENS, changed(save_every=0), folder=tmp_path, evaluate=poison, evaluate_every=5)
+    assert not checkpoint_path(tmp_path).exists()
 
 
 KILLED = """
