@@ -2,8 +2,9 @@
 
 What the forward pass multiplies into weights on every call is multiplied into them once, by the same products:
 what is elementwise there is the same bits here, for all grades. Grades after the rotation, a product with level
-projections, and the sum of the levels' feed-forward units are taken in another order here, and agree to rounding. Query
-scales stay: they commute with the rotation, but the norm before them takes away what weights before it would carry.
+projections, and the sum of the levels' feed-forward units are taken in another order here, and agree to rounding. So do
+the gains of the last norm where a tied head reads the graded table: they take the grades back. Query scales stay: they
+commute with the rotation, but the norm before them takes away what weights before it would carry.
 """
 
 from __future__ import annotations
@@ -70,16 +71,20 @@ def _check_finite(grading: Grades) -> None:
 
 
 def _fold_embedding(state: dict[str, Tensor], grading: Grades, config: GPTConfig) -> None:
-    metric = grading.metric()
-    if metric is not None:
-        table = state["embedding.weight"]
-        graded = table * metric if metric.ndim == 1 else table @ metric
-        if config.tied and not torch.equal(graded, table):
+    metric, table = grading.metric(), state["embedding.weight"]
+    if metric is not None and metric.ndim == 1:
+        state["embedding.weight"] = table * metric
+        for name in ("norm.weight", "norm.bias"):
+            if config.tied and name in state:  # the head reads the graded table too, so its input is graded back
+                state[name] = state[name] / metric
+    elif metric is not None:
+        state["embedding.weight"] = table @ metric
+        if config.tied and not torch.equal(state["embedding.weight"], table):
             raise CompileError(
-                "the head is tied to a graded embedding: the logits use the ungraded table and the first layer the "
-                "graded one, and one table cannot be both; compile with untie=True, which adds a head of its own"
+                "the head is tied to a graded embedding with level projections: the logits use the ungraded table and "
+                "the first layer the graded one, and the gains of the last norm undo no metric but a diagonal one; "
+                "compile with untie=True, which adds a head of its own"
             )
-        state["embedding.weight"] = graded
     if config.position != "rotary":
         state["position.table"] = grading.place(state["position.table"])
 

@@ -34,6 +34,7 @@ PLAIN = {
 FOLDED = {
     "gpt2, heads": gpt2_like(*SMALL, grading=replace(GRADED, embedding=None, output=None)),
     "gpt2, all": gpt2_like(*SMALL, tied=False, grading=GRADED),
+    "gpt2, all, tied": gpt2_like(*SMALL, grading=GRADED),
     "gpt2, learned": gpt2_like(*SMALL, tied=False, grading=replace(GRADED, learned=("heads", "embedding"))),
     "gpt2, projection": gpt2_like(*SMALL, tied=False, grading=replace(GRADED, projection=True)),
     "gpt2, position": gpt2_like(
