@@ -170,7 +170,7 @@ $$ x = y. $$
 (iv) and one with a number. (v) It goes on.
 
 ::: {#cnj-bounded .claim .assumption}
-## Assumption: bounded grades
+## Assumption (bounded grades)
 Every grade is below $c$, and
 $(\\widehat{a}_1 b_1 c_1 d_1 e_1 f_1 h_1 k_1 l_1 m_1 n_1 p_1 q_1 r_1 s_1 t_1 v_1 w_1 x_1 y_1)$
 does not break. For every $n$

@@ -284,7 +284,8 @@ def _numbered(item: Node, page: Page, counts: Counter[str]) -> Label | None:
     counts[word] += 1
     number = f"{page.number}.{counts[word]}" if page.number else str(counts[word])
     item["called"] = f"{word}\u00a0({number})" if prefix == "eq" else f"{word}\u00a0{number}"
-    name = re.sub(r"^Assumption\b[\s:.—–-]*", "", plain(item.get("title", []))) if word == "Assumption" else ""
+    called = r"^Assumption\b[\s:.—–-]*(?:\((.*)\)$)?"  # the word, and brackets, which a page sets itself
+    name = re.sub(called, r"\1", plain(item.get("title", []))) if word == "Assumption" else ""
     name = name or plain(item.get("title", []))
     return Label(identifier, item["called"], name, page, pairs.get("corrects", ""))
 
