@@ -87,7 +87,9 @@ def studies(root: Path, notebooks: Mapping[str, Notebook]) -> str:
         parts.append(f"{name}\n:   {_question(study)}\n\n    {_facts(study)} {_readers(name, notebooks)}")
     if not parts:
         return "No study is registered."
-    parts.append(f"Together they took {minutes / 60:.1f} hours of one core. A plan goes by the start of its SHA-256.")
+    size = sum(path.stat().st_size for path in (root / "results").rglob("*.json")) / 1e6
+    told = f"Together they took {minutes / 60:.1f} hours of one core; their records take {size:.1f} MB."
+    parts.append(f"{told} A plan goes by the start of its SHA-256.")
     return "\n\n".join(parts)
 
 

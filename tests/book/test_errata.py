@@ -92,6 +92,7 @@ def test_every_study_is_listed_with_its_records_and_readers():
     entry = text[text.index("readouts\n:   Does the grading gain") :]
     assert f"{len(study.records)} of {len(study.records) + len(study.missing)} runs, " in entry
     assert f"plan `{study.plan.sha256[:12]}`. Read in chapter [10](10-selection-ladder.ipynb)." in entry
+    assert re.search(r"took \d+\.\d hours of one core; their records take \d+\.\d MB\.", text)
     assert text.count("\n:   ") == len(list(ROOT.glob("results/*/plan.toml")))
     assert text.count("No chapter reads it.") == text.count("\n:   ") - 1
 
