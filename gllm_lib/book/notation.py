@@ -115,12 +115,11 @@ def shared_letters(groups: tuple[Group, ...]) -> str:
     meanings: dict[str, dict[str, list[str]]] = {}
     for letter, group, row in _letters(groups):
         meanings.setdefault(letter, {}).setdefault(row.means, []).append(group.chapters)
-    body = [
-        [f"${letter}$", "; ".join(f"**{', '.join(chapters)}** {means}" for means, chapters in told.items())]
+    return "\n\n".join(
+        f"${letter}$\n:   " + "; ".join(f"**{', '.join(chapters)}** {means}" for means, chapters in told.items())
         for letter, told in meanings.items()
         if len(told) > 1
-    ]
-    return rows(["Symbol", "Chapters and meanings"], body, "|:---|:------------------------------|")
+    )
 
 
 def _letters(groups: tuple[Group, ...]) -> Iterator[tuple[str, Group, Symbol]]:
