@@ -292,7 +292,7 @@ def sample_cells() -> list[Any]:
         text(STATEMENT.replace("7 mutants rejected.\n", "7 mutants rejected.\n\n" + CODE)),
         code(CHECK, shown({"text/html": EVIDENCE, "text/plain": "property"}), name="check-no_grades_beat_the_affinity"),
         code(FIGURE, shown({"image/svg+xml": plotted(), "text/plain": "<Figure>"})),
-        code(TABLE, printed("| | mild | steep |\n|:--|--:|--:|\n| $g_1$ | 1.00 | 1.00 |\n| $g_2$ | 1.41 | 2.83 |\n")),
+        code(TABLE, printed("| g | mild | steep |\n|:--|--:|--:|\n| $g_1$ | 1.00 | 1.00 |\n| $g_2$ | 1.41 | 2.83 |\n")),
         text("## Symbols and text {#sec-symbols}\n\nThe integral and the matrix come from sympy.\n\n### In the kernel"),
         code(
             "integral",

@@ -51,7 +51,7 @@ def test_the_smallest_letters_of_a_figure_stay_legible_and_it_scrolls(opened: An
     )
     assert min(letters) == pytest.approx(9, abs=0.1)
     frame = page.locator("#fig-gain .plot-frame")
-    assert frame.evaluate("e => [e.scrollWidth > e.clientWidth, e.tabIndex, e.role]") == [True, 0, "region"]
+    assert frame.evaluate("e => [e.scrollWidth > e.clientWidth, e.tabIndex, e.role]") == [True, 0, "group"]
     assert frame.bounding_box()["width"] == 390
     assert page.evaluate("document.documentElement.scrollWidth") == 390
 
@@ -62,13 +62,13 @@ def test_a_tap_shows_the_whole_figure_along_the_long_side(opened: Any, where: st
     below = "document.getElementById('tbl-grades').getBoundingClientRect().top + scrollY"
     before = page.evaluate(below)
     page.locator(where).tap()
-    alone = page.locator("dialog svg")
+    alone = page.locator("dialog.alone svg")
     alone.wait_for()
     box = alone.bounding_box()
     assert box["height"] > 700 > 390 >= box["x"] + box["width"]
     page.get_by_role("button", name="Close").tap()
     page.locator("#fig-gain svg").wait_for()
-    assert page.locator("dialog svg").count() == 0
+    assert page.locator("dialog.alone svg").count() == 0
     assert page.evaluate(below) == before
 
 
@@ -76,7 +76,7 @@ def test_a_figure_that_fits_offers_no_larger_one(opened: Any) -> None:
     page = opened(viewport={"width": 1280, "height": 800})
     assert page.get_by_role("button", name="Larger").count() == 0
     page.locator("#fig-gain svg").click()
-    assert not page.locator("dialog").is_visible()
+    assert not page.locator("dialog.alone").is_visible()
 
 
 def test_code_is_copied_by_touch_and_the_button_covers_none_of_it(opened: Any) -> None:

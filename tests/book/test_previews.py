@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 
 from gllm_lib.book.html.previews import block, previews
 from gllm_lib.book.html.render import render
@@ -171,6 +172,29 @@ def test_a_first_tap_shows_and_a_second_follows(opened: Any) -> None:
     card.wait_for()
     link.tap()
     page.wait_for_url("**/04-sample-complexity.html#prp-fourth-root")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    "target", ["#prp-fourth-root", "#check-no_grades_beat_the_affinity", "#tbl-grades", "#eq-gain"]
+)
+def test_an_open_preview_has_no_accessibility_violation(opened: Any, target: str) -> None:
+    page = opened(FIRST)
+    reference(page, target).focus()
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Tab")  # focus that shows
+    page.locator(CARD).wait_for()
+    found = Axe().run(page, options={"preload": False}).response["violations"]
+    assert [(item["id"], [part["html"] for part in item["nodes"]]) for item in found] == []
+
+
+@pytest.mark.browser
+def test_the_way_on_from_a_long_preview_is_in_sight(opened: Any) -> None:
+    page = opened(FIRST, 360, has_touch=True, is_mobile=True)
+    reference(page, "#check-no_grades_beat_the_affinity").tap()
+    page.locator(CARD).evaluate("e => { e.style.maxHeight = '8rem'; }")
+    way, card = (page.locator(part).bounding_box() for part in (f"{CARD} .goto a", CARD))
+    assert card["y"] < way["y"] < way["y"] + way["height"] <= card["y"] + card["height"]
 
 
 @pytest.mark.browser

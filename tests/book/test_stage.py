@@ -3,7 +3,9 @@
 import json
 from types import SimpleNamespace
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
 from gllm_lib.book.markdown import symbols
 from gllm_lib.book.project import BookError, read_notebook, read_registry
@@ -73,6 +75,13 @@ def test_the_site_holds_the_notebook_to_download_clean_and_executed(site):
     assert not any(cell.get("outputs") for cell in clean)
     assert any("`{python} told`" in "".join(cell["source"]) for cell in clean)
     assert (folder / "01-first-executed.ipynb").read_bytes() == (site / "chapters" / "01-first.ipynb").read_bytes()
+
+
+def test_the_clean_notebook_runs_where_the_page_says(site):
+    chapters = site.parents[1] / "chapters"  # of a clone
+    notebook = nbformat.read(site / "chapters" / "downloads" / "01-first.ipynb", as_version=4)
+    NotebookClient(notebook, resources={"metadata": {"path": chapters}}).execute()
+    assert any("20 draws" in str(cell.get("outputs", "")) for cell in notebook.cells)
 
 
 def test_the_overrides_of_a_small_size_are_shown(site):

@@ -3,7 +3,7 @@ const REFERENCE = 'main a[href*="#"]:not(.number, .footnote-back)';
 const base = new URL(`${root}./`, location.href).href; // the top of the book
 const card = make("div", { id: "book-preview", role: "note", popover: "manual" });
 document.getElementById("content").append(card);
-const reference = (target) => card.contains(target) ? null : target.closest?.(REFERENCE);
+const reference = (target) => card.contains(target) || !card.showPopover ? null : target.closest?.(REFERENCE);
 
 // blocks of another page come with a script of that page: a page opened from disk can read no file
 const asked = new Map();
