@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from gllm_lib import __version__
+from gllm_lib.book.html.linear import linear_text
 from gllm_lib.book.project import PROFILES, open_project, read_notebooks, read_registry
 from gllm_lib.checks import GllmError
 from gllm_lib.cli import study
-from gllm_lib.cli.words import counted, relative, without_tex
+from gllm_lib.cli.words import counted, relative
 
 DIFF = """Compare two builds in substance: claims, their statements and status, evidence, values in prose, outputs and
 figures. Times, machines and prose without values are no differences."""
@@ -138,7 +139,7 @@ def _claims(options: argparse.Namespace) -> None:
     else:
         wide = max((len(row["id"]) for row in rows), default=0)
         for row in rows:
-            print(f"{row['id']:{wide}}  {row['status']:24}  {without_tex(row['title'])}")
+            print(f"{row['id']:{wide}}  {row['status']:24}  {linear_text(row['title'])}")
     stale = [name for name in project.notebooks if name not in runs]
     if stale:
         size = {"default": "", "smoke": " --smoke"}.get(options.profile, f" --profile {options.profile}")
@@ -159,7 +160,7 @@ def _verify(options: argparse.Namespace) -> None:
             print(f"    rejected {mutant!r}: {textwrap.shorten(str(witness), 160, placeholder='…')}")
     mutants, rejected = (sum(record[key] for record in records) for key in ("mutants", "mutants_rejected"))
     print(
-        f"{claim.id} ({without_tex(claim.title)}): {len(records)} of {counted(len(records), 'check')} passed, "
+        f"{claim.id} ({linear_text(claim.title)}): {len(records)} of {counted(len(records), 'check')} passed, "
         f"{rejected} of {counted(mutants, 'mutant')} rejected"
     )
 

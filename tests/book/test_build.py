@@ -15,7 +15,7 @@ from gllm_lib import checks
 from gllm_lib.book import build
 from gllm_lib.book.project import open_project, read_notebook, read_registry
 from gllm_lib.book.scaffold import new_chapter
-from gllm_lib.cli import main, without_tex
+from gllm_lib.cli import main
 from tests.book.conftest import replaced, write_notebook
 
 
@@ -171,19 +171,6 @@ def test_one_stale_chapter_is_named(built, monkeypatch, capsys):
     assert "No current run of 02-other: 'gllm render 02-other' mends that." in capsys.readouterr().err
     assert main(["check"]) == 1
     assert "1 finding in 2 chapters, 2 claims" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("title", "shown"),
-    [
-        (r"in $O(d\log d)$ steps", "in O(d log d) steps"),
-        (r"$\Lambda(g) \le 1$ at $\log \nu$", "Λ(g) ≤ 1 at log ν"),
-        (r"$x^2$ at $1$", r"$x^2$ at $1$"),
-        (r"$\mathbb{E}$ and $\foo$", r"$\mathbb{E}$ and $\foo$"),
-    ],
-)
-def test_titles_are_listed_without_tex(title, shown):
-    assert without_tex(title) == shown
 
 
 def test_outside_a_book(tmp_path, monkeypatch, capsys):

@@ -53,8 +53,17 @@ def test_a_formula_reads_as_one_line(tex: str, text: str) -> None:
     assert linear(tex) == text
 
 
-def test_only_formulas_of_a_title_are_changed() -> None:
-    assert linear_text(r"Below $\nu_{2}$, a_b \alpha") == r"Below ν_2, a_b \alpha"
+@pytest.mark.parametrize(
+    ("title", "shown"),
+    [
+        (r"Below $\nu_{2}$, a_b \alpha", r"Below ν_2, a_b \alpha"),
+        (r"in $O(d\log d)$ steps", "in O(d log d) steps"),
+        (r"$\Lambda(g) \le 1$ at $\log \nu$", "Λ(g) ≤ 1 at log ν"),
+        (r"Costs $5, and a_b", "Costs $5, and a_b"),
+    ],
+)
+def test_a_title_is_shown_without_tex(title: str, shown: str) -> None:
+    assert linear_text(title) == shown
 
 
 # the index

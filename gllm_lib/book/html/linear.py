@@ -85,4 +85,4 @@ def linear(tex: str) -> str:
 
 def linear_text(markdown: str) -> str:
     """Return a line of markdown with each formula between dollars as text."""
-    return re.sub(r"\$([^$]+)\$", lambda found: linear(found[1]), markdown)
+    return re.sub(r"\$([^$]+)\$", lambda found: linear(found[1]).replace("\u00a0", " "), markdown)
