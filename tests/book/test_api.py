@@ -121,6 +121,7 @@ def test_every_export_of_every_room_is_in_the_reference(library):
         if f"{{#lib-{room}-{name}}}" not in text and f"`gllm_lib.{room}`: " not in text
     ]
     assert missing == []
+    assert len(text) < 400_000  # the page is read on a phone
     anchors = re.findall(r"\{#(lib-[\w-]+)", text)
     assert len(anchors) == len(set(anchors))
 
