@@ -60,10 +60,9 @@ def turned_runs(steps: int, rate: float, *, adam: bool) -> Any:
     return np.array(path)
 
 
-def cover(folder: Path, *, upright: bool = False) -> Path:
+def cover(folder: Path) -> Path:
     """Draw the three rows of the factor U over all turned starts: a rosette under momentum, none under Adam."""
-    shape: dict[str, Any] = {"nrows": 2} if upright else {"ncols": 2}
-    fig, axes = figure(*(4.6, 9.2) if upright else (9.2, 4.6), **shape)
+    fig, axes = figure(width=9.2, height=4.6, ncols=2)
     with mpl.rc_context({"path.simplify_threshold": 0.4}):  # a third of a pixel: a page of lines, not a megabyte
         for ax, adam in zip(axes, (False, True), strict=True):
             path = turned_runs(160, 0.015, adam=True) if adam else turned_runs(200, 0.02, adam=False)
@@ -75,9 +74,9 @@ def cover(folder: Path, *, upright: bool = False) -> Path:
                 ax.plot(*path[-1, :, row].T, "o", color=COLOURS[name], markersize=2, markeredgewidth=0)
             ax.set_aspect("equal")
             ax.axis("off")
-        return save_svg(fig, folder / ("cover-upright.svg" if upright else "cover.svg"))
+        return save_svg(fig, folder / "cover.svg")
 
 
 if __name__ == "__main__":
     here = Path(__file__).parent
-    print(gain_of_a_grade(here), cover(here), cover(here, upright=True), sep="\n")
+    print(gain_of_a_grade(here), cover(here), sep="\n")

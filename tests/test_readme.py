@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -29,9 +28,9 @@ def draw(root: Path) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["gain", "cover", "cover-upright"])
+@pytest.mark.parametrize("name", ["gain", "cover"])
 def test_a_figure_is_what_its_code_draws(root: Path, tmp_path: Path, draw: ModuleType, name: str) -> None:
-    makers = {"gain": draw.gain_of_a_grade, "cover": draw.cover, "cover-upright": partial(draw.cover, upright=True)}
+    makers = {"gain": draw.gain_of_a_grade, "cover": draw.cover}
     (tmp_path / "again").mkdir()
     first = makers[name](tmp_path).read_bytes()
     assert makers[name](tmp_path / "again").read_bytes() == first
@@ -53,7 +52,7 @@ def test_the_cover_shows_who_sees_the_basis(draw: ModuleType) -> None:
 
 def test_every_figure_is_shown(root: Path) -> None:
     pages = "".join((root / name).read_text() for name in ("README.md", "index.qmd"))
-    drawn = {path.name for path in (root / "figures").glob("*.svg")} - {"cover-upright.svg"}  # of the printed book
+    drawn = {path.name for path in (root / "figures").glob("*.svg")}
     assert drawn
     assert all(f"](figures/{name})" in pages for name in drawn)
 
