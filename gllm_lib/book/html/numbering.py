@@ -281,8 +281,8 @@ def _numbered(item: Node, page: Page, counts: Counter[str]) -> Label | None:
             )
         return None
     word = "Assumption" if prefix == "cnj" and "assumption" in classes else WORDS[prefix]
-    counts[word] += 1
-    number = f"{page.number}.{counts[word]}" if page.number else str(counts[word])
+    counts[prefix] += 1  # an assumption counts among the conjectures, as it does for Quarto
+    number = f"{page.number}.{counts[prefix]}" if page.number else str(counts[prefix])
     item["called"] = f"{word}\u00a0({number})" if prefix == "eq" else f"{word}\u00a0{number}"
     called = r"^Assumption\b[\s:.—–-]*(?:\((.*)\)$)?"  # the word, and brackets, which a page sets itself
     name = re.sub(called, r"\1", plain(item.get("title", []))) if word == "Assumption" else ""
