@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import difflib
-import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import nbformat
-
 from gllm_lib.book import lint
 from gllm_lib.book.html.render import render
 from gllm_lib.book.kernel import in_threads
 from gllm_lib.book.project import BookError, Project, read_notebook, read_notebooks, read_registry
+from gllm_lib.book.quarto import render_with_quarto
 from gllm_lib.book.run import current_runs, execute, require_imports, run_chapters
 from gllm_lib.book.stage import stage
-from gllm_lib.checks import GllmError, exchange
+from gllm_lib.checks import GllmError
 from gllm_lib.proofs.claims import Claim
-
-_LABELLED = re.compile(r"^#\|\s*label:\s*((?:fig|tbl)-[\w-]+)", re.MULTILINE)
 
 
 def build_book(
@@ -54,7 +49,7 @@ def build_book(
             runs |= current_runs(project, profile, {name: notebooks[name] for name in notebooks if name not in runs})
         site = stage(project, runs, registry, profile, notebooks)
         if quarto and (command := shutil.which("quarto")):
-            _quarto(command, site, out)
+            render_with_quarto(command, site, out)
         else:
             render(site, out)
     return out
@@ -105,33 +100,3 @@ def verify(project: Project, label: str, profile: str = "default") -> tuple[Clai
     require_imports(project, {chapter: notebook})
     (run,) = in_threads(lambda name: execute(project, name, notebook, profile, registry, until=last), [chapter], 1)
     return registry.claims[label], [record for record in run.evidence if record["claim"] == label]
-
-
-def _quarto(command: str, site: Path, out: Path) -> None:
-    """Render the staged folder with Quarto, then exchange the book; a failure leaves the previous book."""
-    done = subprocess.run([command, "render", str(site), "--no-execute"], capture_output=True, text=True)
-    told = done.stdout + done.stderr
-    if done.returncode:
-        raise BookError(f"quarto render failed:\n{told[-3000:]}")
-    if lost := _lost_labels(site):
-        raise BookError(
-            f"quarto shows no {', no '.join(lost)}: it wrote no such page, or the caption or alt text is a block (>-, "
-            "|), which it does not read; use plain or quoted text, over several lines if need be"
-        )
-    for sign in ("Unable to resolve crossref", "quarto-unresolved-ref", "not found", "found in the document: :::"):
-        lines = [line for line in told.splitlines() if sign in line]
-        if lines:
-            raise BookError(f"quarto: {lines[0].strip()}; mend the reference or the block")
-    exchange(site / "_book", out)
-
-
-def _lost_labels(site: Path) -> list[str]:
-    """Return the labelled figures and tables that the pages do not show as such; Quarto does not warn of them."""
-    lost = []
-    for path in sorted(site.glob("chapters/*.ipynb")):
-        cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code" and cell.outputs]
-        labels = [match[1] for cell in cells if (match := _LABELLED.search(cell.source))]
-        page = site / "_book" / "chapters" / f"{path.stem}.html"
-        text = page.read_text(encoding="utf-8") if labels and page.exists() else ""
-        lost += [f"{label} in {path.stem}" for label in labels if f'id="{label}"' not in text]
-    return lost

@@ -198,9 +198,11 @@ def _for_download(fresh: Path, chapter: str, clean: str, executed: str) -> None:
 
 
 def _copy_rest(project: Project, fresh: Path) -> None:
-    """Copy the bibliography, figures and style, and the configuration with execution turned off."""
+    """Copy the bibliography, figures and style, and the configuration for pages whose cells have run."""
     config = copy.deepcopy(dict(project.config))
     config["execute"] = {"enabled": False}
+    config["project"] = {**config.get("project", {}), "resources": ["chapters/downloads/*.ipynb"]}
+    config["book"].pop("body-header", None)  # it says that no status was computed, which here is not so
     checks.write_text(fresh / "_quarto.yml", yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
     names = config.get("bibliography") or []
     for name in [names] if isinstance(names, str) else names:
