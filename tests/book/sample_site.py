@@ -164,10 +164,10 @@ $\\log \\Lambda(g) = \\log \\sum_i g_i^2 \\alpha_i + \\log \\sum_i g_i^{-2} \\ta
 
 So much for lists.
 
-(b) A paragraph with a letter,
+\\(b) A paragraph with a letter,
 $$ x = y. $$
 
-(iv) and one with a number. (v) It goes on.
+\\(iv) and one with a number. (v) It goes on.
 
 ::: {#cnj-bounded .claim .assumption}
 ## Assumption (bounded grades)
