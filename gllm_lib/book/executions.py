@@ -84,7 +84,7 @@ def studies(root: Path, notebooks: Mapping[str, Notebook]) -> str:
     for name in list_studies(root):
         study = load(root, name)
         minutes += sum(record.minutes for record in study.records)
-        parts.append(f"{name}\n:   {_question(study)}\n\n    {_facts(study)} {_readers(name, notebooks)}")
+        parts.append(f"{name}\n\n:   {_question(study)}\n\n    {_facts(study)} {_readers(name, notebooks)}")
     if not parts:
         return "No study is registered."
     size = sum(path.stat().st_size for path in (root / "results").rglob("*.json")) / 1e6

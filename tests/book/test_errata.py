@@ -89,7 +89,7 @@ def test_every_study_is_listed_with_its_records_and_readers():
     code = v4.new_code_cell('study = load(None, "readouts")')
     text = studies(ROOT, {"10-selection-ladder": v4.new_notebook(cells=[code])})
     study = load(ROOT, "readouts")
-    entry = text[text.index("readouts\n:   Does the grading gain") :]
+    entry = text[text.index("readouts\n\n:   Does the grading gain") :]
     assert f"{len(study.records)} of {len(study.records) + len(study.missing)} runs, " in entry
     assert f"plan `{study.plan.sha256[:12]}`. Read in chapter [10](10-selection-ladder.ipynb)." in entry
     assert re.search(r"took \d+\.\d hours of one core; their records take \d+\.\d MB\.", text)
