@@ -93,7 +93,8 @@ def as_text(found: list[Difference]) -> str:
         lines += [chapter, *(f"  {each}" for each in found if each.chapter == chapter)]
     kinds = [each.kind for each in found]
     counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
-    return "\n".join([*lines, f"{len(found)} differences: {counts}" if found else "no difference"])
+    total = f"{len(found)} difference{'s' * (len(found) != 1)}: {counts}" if found else "no difference"
+    return "\n".join([*lines, total])
 
 
 def read_build(folder: Path) -> dict[str, Chapter]:
