@@ -93,15 +93,10 @@ def read_library(folder: Path | None = None) -> Library:
 
 @dataclass
 class Uses:
-    """The chapters that use an object of the library, and the claims whose check has it as its ingredient."""
+    """The chapters that use an object of the library, and the claims whose check has it as its ingredient, by path."""
 
     chapters: dict[str, list[str]] = field(default_factory=dict)
     claims: dict[str, list[str]] = field(default_factory=dict)
-
-    def note(self, book: dict[str, list[str]], path: str, what: str) -> None:
-        """Add a chapter or claim once."""
-        if what not in book.setdefault(path, []):
-            book[path].append(what)
 
 
 def uses(library: Library, notebooks: Mapping[str, Notebook]) -> Uses:
@@ -119,11 +114,17 @@ def uses(library: Library, notebooks: Mapping[str, Notebook]) -> Uses:
                         path = library.definition(str(node.module), alias.name)
                         bound[alias.asname or alias.name] = path or f"{node.module}.{alias.name}"
             for path in _named(tree, bound):
-                found.note(found.chapters, path, chapter)
+                _note(found.chapters, path, chapter)
             for claim, defaults in _ingredients(tree):
                 for path in (path for default in defaults for path in _named(default, bound)):
-                    found.note(found.claims, path, claim)
+                    _note(found.claims, path, claim)
     return found
+
+
+def _note(book: dict[str, list[str]], path: str, what: str) -> None:
+    """Add a chapter or a claim to what uses an object, once."""
+    if what not in book.setdefault(path, []):
+        book[path].append(what)
 
 
 def _named(tree: ast.AST, bound: Mapping[str, str]) -> Iterator[str]:
