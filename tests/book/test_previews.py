@@ -236,3 +236,14 @@ def test_the_code_of_a_check_is_one_click_away_even_when_code_is_hidden(opened: 
     page.locator("#check-no_grades_beat_the_affinity .back a").click()
     page.wait_for_url("**#prp-fourth-root")
     assert check.is_hidden()
+
+
+@pytest.mark.browser
+def test_a_figure_in_a_preview_is_clipped_by_its_own_paths(opened: Any) -> None:
+    page = opened(FIRST)
+    reference(page, "#fig-gain").hover()
+    clipped = page.locator(f"{CARD} [clip-path]")
+    clipped.first.wait_for(state="attached")
+    names = clipped.evaluate_all("all => all.map(e => e.getAttribute('clip-path').slice(5, -1))")
+    assert all(page.locator(f"{CARD} [id='{name}']").count() == 1 for name in set(names))
+    assert page.locator(f"{CARD} svg").bounding_box()["width"] > 300

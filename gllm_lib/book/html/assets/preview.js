@@ -3,7 +3,11 @@ const REFERENCE = 'main a[href*="#"]:not(.number, .footnote-back)';
 const base = new URL(`${root}./`, location.href).href; // the top of the book
 const card = make("div", { id: "book-preview", role: "note", popover: "manual" });
 document.getElementById("content").append(card);
-const reference = (target) => card.contains(target) || !card.showPopover ? null : target.closest?.(REFERENCE);
+const reference = (target) => {
+  if (card.contains(target) || !card.showPopover) return null; // an old browser follows its links
+  const link = target.closest?.(REFERENCE);
+  return link instanceof HTMLAnchorElement ? link : null;
+};
 
 // blocks of another page come with a script of that page: a page opened from disk can read no file
 const asked = new Map();
@@ -36,9 +40,14 @@ const behind = async (link) => {
 
 // a copy has identifiers of its own, no headings, and links that lead where the original's do
 const fill = (html, link, tapped) => {
-  card.innerHTML = html.replace(/\sid="/g, ' id="preview-').replace(/url\((&quot;)?#/g, "url($1#preview-")
-    .replace(/(<use[^>]*href=")#/g, "$1#preview-").replace(/<h\d/g, '<p class="heading"').replace(/<\/h\d>/g, "</p>");
-  for (const part of card.querySelectorAll(".copy, .label, .relations, .checks, .back, .footnote-back")) part.remove();
+  card.innerHTML = html;
+  for (const part of card.querySelectorAll(".copy, .enlarge, .label, .relations, .checks, .back, .footnote-back")) part.remove();
+  for (const part of card.querySelectorAll("h1, h2, h3, h4")) part.replaceWith(make("p", { className: "heading" }, ...part.childNodes));
+  for (const part of card.querySelectorAll("[id]")) part.id = `preview-${part.id}`;
+  for (const attribute of [...card.querySelectorAll("svg *")].flatMap((part) => [...part.attributes])) {
+    const named = attribute.name.endsWith("href") ? /^#/ : /(?<=url\("?)#/;
+    if (named.test(attribute.value)) attribute.value = attribute.value.replace(named, "#preview-");
+  }
   for (const [tag, key] of [["a", "href"], ["img", "src"]]) {
     for (const part of card.querySelectorAll(`${tag}[${key}]`)) part[key] = new URL(part.getAttribute(key), link.href).href;
   }
