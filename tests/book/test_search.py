@@ -227,7 +227,7 @@ def test_a_hit_says_where_it_is_and_marks_the_words(opened: Any) -> None:
 @pytest.mark.browser
 def test_what_is_not_there_is_said_and_counted(opened: Any) -> None:
     page = searching(opened())
-    count = page.locator("dialog [role=status]")
+    count = page.locator("dialog.search [role=status]")
     assert found(page, "gain zebra") == []
     assert count.inner_text() == "Nothing in the book holds “zebra”."
     assert found(page, "zebra okapi") == []
@@ -260,7 +260,7 @@ def test_the_keyboard_leads_through_the_hits(opened: Any) -> None:
     page.locator(".hits a").first.wait_for()
     page.keyboard.press("Enter")  # from the field: the best hit, here on this page
     page.wait_for_url("**/04-sample-complexity.html#def-gain")
-    assert not page.locator("dialog").is_visible()
+    assert not page.locator("dialog.search").is_visible()
 
 
 @pytest.mark.browser
@@ -273,10 +273,10 @@ def test_escape_clears_then_closes_and_the_slash_is_left_to_fields(opened: Any) 
     assert (field.input_value(), page.locator(".hits li").count()) == ("", 0)
     assert page.evaluate("document.activeElement.type") == "search"
     page.keyboard.press("Escape")
-    assert not page.locator("dialog").is_visible()
+    assert not page.locator("dialog.search").is_visible()
     assert page.evaluate("document.activeElement.tagName") == "BODY"
     page.keyboard.press("Control+/")
-    assert not page.locator("dialog").is_visible()
+    assert not page.locator("dialog.search").is_visible()
 
 
 @pytest.mark.browser
@@ -286,7 +286,7 @@ def test_the_index_comes_with_the_first_search_alone(opened: Any) -> None:
     page.evaluate("document.head.append = (script) => { window.waiting = script; }")  # still on its way
     page.keyboard.press("/")
     page.get_by_role("searchbox").fill("zebra")
-    count = page.locator("dialog [role=status]")
+    count = page.locator("dialog.search [role=status]")
     assert count.inner_text() == ""  # nothing is said to be missing
     page.evaluate("document.body.append(window.waiting)")
     page.get_by_text("Nothing in the book holds “zebra”.").wait_for()
@@ -298,19 +298,19 @@ def test_a_phone_finds_with_one_tap(opened: Any, scheme: str) -> None:
     page = opened(width=390, color_scheme=scheme, has_touch=True)
     page.get_by_role("button", name="Search").tap()
     assert found(page, "fourth-root")
-    box = page.locator("dialog").bounding_box()
+    box = page.locator("dialog.search").bounding_box()
     assert (box["x"], box["width"], box["height"]) == (0, 390, 800)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    assert page.locator("dialog").evaluate("e => e.scrollWidth <= e.clientWidth")
+    assert page.locator("dialog.search").evaluate("e => e.scrollWidth <= e.clientWidth")
     page.locator(".hits li").first.tap()
     page.wait_for_url("**/04-sample-complexity.html#prp-fourth-root")
-    assert not page.locator("dialog").is_visible()
+    assert not page.locator("dialog.search").is_visible()
     page.get_by_role("button", name="Search").tap()
     page.get_by_role("button", name="Close").tap()
-    assert not page.locator("dialog").is_visible()
+    assert not page.locator("dialog.search").is_visible()
 
 
 @pytest.mark.browser
 def test_without_scripts_nothing_pretends_to_search(opened: Any) -> None:
     page = opened(java_script_enabled=False)
-    assert page.get_by_role("button").count() == page.locator("dialog").count() == 0
+    assert page.get_by_role("button").count() == page.locator("dialog.search").count() == 0

@@ -13,8 +13,10 @@ document.addEventListener("DOMContentLoaded", () => {
   };
 
   // the statements, each with what it uses and what uses it
-  const numbers = new Map([...document.querySelectorAll("main a[href*='#']")].map((a) => [a.hash.slice(1), a.textContent.trim().replace("\u00a0", " ")]).reverse());
-  const nodes = claims.map(([id, name, word, status, page]) => ({ id, name, word, status, href: `${page}#${id}`, number: numbers.get(id) ?? id, users: [] }));
+  const links = [...document.querySelectorAll("main a[href*='#']")].reverse(); // of several to one place, the first counts
+  const numbers = new Map(links.map((a) => [a.hash.slice(1), a.textContent.trim().replace("\u00a0", " ")]));
+  const nodes = claims.map(([id, name, word, status, page]) => (
+    { id, name, word, status, href: `${page}#${id}`, number: numbers.get(id) ?? id, users: [] }));
   const byId = new Map(nodes.map((node) => [node.id, node]));
   nodes.forEach((node, n) => { node.uses = claims[n][5].map((used) => nodes[used]); });
   for (const node of nodes) for (const used of node.uses) used.users.push(node);
@@ -31,12 +33,11 @@ document.addEventListener("DOMContentLoaded", () => {
   const direction = make("span", {});
   const ways = make("fieldset", {}, way("on", "what it rests on"), way("for", "what rests on it"));
   ways.ariaLabel = "Show";
-  place.append(
-    make("div", { className: "graph-choice" }, make("label", { className: "graph-statement" }, "Statement, by number, name or label", field), list, ways),
-    told, frame, rest,
-    make("p", { className: "graph-key" }, direction, " A number leads to the statement, a name draws the picture for it. ",
-      ...Object.entries(signs).filter(([word]) => nodes.some((node) => node.word === word)).flatMap(([word, sign]) => [make("span", { textContent: `${sign} ${word}` }), " "])),
-  );
+  const statement = make("label", { className: "graph-statement" }, "Statement, by number, name or label", field);
+  const seen = Object.entries(signs).filter(([word]) => nodes.some((node) => node.word === word));
+  const key = seen.flatMap(([word, sign]) => [make("span", { textContent: `${sign} ${word}` }), " "]);
+  place.append(make("div", { className: "graph-choice" }, statement, list, ways), told, frame, rest,
+    make("p", { className: "graph-key" }, direction, " A number leads to the statement, a name draws the picture for it. ", ...key));
 
   // all that can be reached from a statement, by the number of steps
   const reached = (root, next) => {
@@ -47,7 +48,8 @@ document.addEventListener("DOMContentLoaded", () => {
   const nearest = (steps) => {
     const all = [...steps.keys()];
     if (all.length <= most) return all;
-    const reach = Math.max(1, ...all.map((node) => steps.get(node)).filter((step) => all.filter((node) => steps.get(node) <= step).length <= most));
+    const within = (step) => all.filter((node) => steps.get(node) <= step).length;
+    const reach = Math.max(1, ...[...steps.values()].filter((step) => within(step) <= most));
     return all.filter((node) => steps.get(node) <= reach).slice(0, most);
   };
 
@@ -57,7 +59,8 @@ document.addEventListener("DOMContentLoaded", () => {
     const inside = new Set(drawn);
     const depths = new Map();
     const depth = (node) => {
-      if (!depths.has(node)) depths.set(node, Math.max(-1, ...before(node).filter((other) => inside.has(other)).map(depth)) + 1);
+      const above = before(node).filter((other) => inside.has(other));
+      if (!depths.has(node)) depths.set(node, Math.max(-1, ...above.map(depth)) + 1);
       return depths.get(node);
     };
     const layers = [];
@@ -90,15 +93,18 @@ document.addEventListener("DOMContentLoaded", () => {
   const arrange = (rows, width) => {
     const room = (unit) => (unit.node ? (width + gap) / 2 : 6);
     const mean = (unit, up) => {
-      const near = unit.links.filter((other) => (up === undefined ? true : up ? other.row < unit.row : other.row > unit.row));
+      const near = unit.links.filter((other) => up === undefined || (up ? other.row < unit.row : other.row > unit.row));
       return (near.length ? near.reduce((sum, other) => sum + other.x, 0) / near.length : unit.x) * centring;
     };
     const settle = (row, wanted) => {
       let edge = -Infinity;
-      const left = row.map((unit, k) => (edge = Math.max(wanted[k], edge + (k ? room(row[k - 1]) + room(unit) : 0))));
+      const apart = (k) => (row[k - 1] && row[k] ? room(row[k - 1]) + room(row[k]) : 0);
+      const left = row.map((_, k) => (edge = Math.max(wanted[k], edge + apart(k))));
       edge = Infinity;
-      const right = row.map((_, k) => row.length - 1 - k).map((k) => (edge = Math.min(wanted[k], edge - (k < row.length - 1 ? room(row[k]) + room(row[k + 1]) : 0)))).reverse();
-      row.forEach((unit, k) => { unit.x = (left[k] + right[k]) / 2; });
+      for (let k = row.length - 1; k >= 0; k -= 1) {
+        edge = Math.min(wanted[k], edge - apart(k + 1));
+        row[k].x = (left[k] + edge) / 2; // of two orders with room enough, the middle
+      }
     };
     for (const row of rows) settle(row, row.map(() => 0));
     for (let sweep = 0; sweep < 12; sweep += 1) {
@@ -129,7 +135,8 @@ document.addEventListener("DOMContentLoaded", () => {
     frame.replaceChildren(drawing);
     boxes.append(box(root, true));
     const width = boxes.firstChild.offsetWidth;
-    const { rows, edges } = layered(drawn, next, before, Math.max(2, Math.floor((frame.clientWidth - 8) / (width + gap))));
+    const across = Math.max(2, Math.floor((frame.clientWidth - 8) / (width + gap)));
+    const { rows, edges } = layered(drawn, next, before, across);
     boxes.replaceChildren();
     for (const unit of rows.flat().filter(({ node }) => node)) boxes.append(unit.box = box(unit.node, unit.node === root));
     const whole = arrange(rows, width);
@@ -176,14 +183,16 @@ document.addEventListener("DOMContentLoaded", () => {
     const direct = next(root).length;
     const number = steps.size - 1;
     const some = direct === number ? "" : `, ${direct} of them directly`;
-    told.textContent = way === "on"
-      ? `${titled(root)}: ${root.status}. ${number ? `It rests on ${count(number)}${some}.` : "It uses no other statement."}`
-      : `${titled(root)}: ${root.status}. ${number ? `${count(number)} rest${number === 1 ? "s" : ""} on it${some}.` : "No other statement uses it."}${left.length ? ` The nearest ${drawn.length - 1} are drawn.` : ""}`;
+    const rests = number ? `It rests on ${count(number)}${some}.` : "It uses no other statement.";
+    const carries = number ? `${count(number)} rest${number === 1 ? "s" : ""} on it${some}.` : "No other statement uses it.";
+    const part = left.length ? ` The nearest ${drawn.length - 1} are drawn.` : "";
+    told.textContent = `${titled(root)}: ${root.status}. ${way === "on" ? rests : carries}${part}`;
     frame.ariaLabel = way === "on" ? `What ${root.number} rests on` : `What rests on ${root.number}`;
     draw(root, drawn, next, before);
     direction.textContent = way === "on" ? "A line leads down to what is used." : "A line leads down to what uses it.";
     rest.hidden = !left.length;
-    rest.replaceChildren(make("summary", { textContent: `${left.length} more` }), ...left.flatMap((node, k) => [k ? ", " : "", make("a", { href: node.href, title: node.name, textContent: node.number })]), ".");
+    const others = left.map((node) => make("a", { href: node.href, title: node.name, textContent: node.number }));
+    rest.replaceChildren(make("summary", { textContent: `${left.length} more` }), ...others.flatMap((link) => [link, " "]));
     if (byReader) {
       history.pushState(null, "", `#${way}-${root.id}`);
       frame.querySelector(".chosen button").focus({ preventScroll: true });

@@ -2,11 +2,13 @@
 // text. The index comes as a script when the search first opens, so that all this works from a folder on disk.
 {
   const opener = make("button", { type: "button", id: "search", textContent: "Search", title: "Search (key /)" });
-  const field = make("input", { type: "search", placeholder: "A name, a number, words, \\Lambda", ariaLabel: "Search the book", autocomplete: "off", spellcheck: false });
+  const field = make("input", { type: "search", ariaLabel: "Search the book", autocomplete: "off", spellcheck: false });
+  field.placeholder = "A name, a number, words, \\Lambda";
   const closer = make("button", { type: "button", textContent: "Close" });
   const count = make("p", { className: "count", role: "status" });
   const hits = make("ol", { className: "hits" });
-  const panel = make("dialog", { className: "search", ariaLabel: "Search" }, make("div", { className: "search-head" }, field, closer), count, hits);
+  const head = make("div", { className: "search-head" }, field, closer);
+  const panel = make("dialog", { className: "search", ariaLabel: "Search" }, head, count, hits);
   (document.querySelector("#code") ?? document.querySelector("#theme")).before(opener);
   document.body.append(panel);
   const most = 30;
@@ -22,21 +24,33 @@
   };
   const fold = (text) => text.replace(/[A-Z\u00a0\u00c0-\u024f\u1e00-\u1eff\u2010-\u201d\u2100-\u214f\u2212]/g, foldOne);
 
+  // a row of the index with what is searched in it, and the weight of a word found there: captions count twice the text
+  const prepared = ([page, anchor, called, name, source, status, text]) => {
+    const prose = !called || /^(Section|Chapter|Appendix)/.test(called);
+    const fields = [[called, 6], [name, 6], [anchor, 5], [source, 5], [status, 4], [text, prose ? 1 : 2]];
+    return {
+      page, anchor, called, name, source, status, text,
+      number: called.match(/\S*$/)[0].replace(/[()]/g, ""),
+      appendix: window.bookIndex.pages[page][0].startsWith("Appendix"),
+      fields: fields.map(([words, weight]) => [fold(words), weight]),
+    };
+  };
+  const prepare = ({ pages, rows, signs, small, capital, long, rules, last, relations }) => {
+    const pattern = ([from, to]) => [new RegExp(from, "g"), to];
+    const map = (object) => new Map(Object.entries(object));
+    const turned = (entries) => new Map(entries.map(([from, to]) => [to, from]));
+    return {
+      pages, signs, rows: rows.map(prepared),
+      rules: rules.map(pattern), last: last.map(pattern), relations: new RegExp(relations, "g"),
+      small: map(small), capital: map(capital), long: map(long), brief: turned(Object.entries(long)),
+      spelled: turned([...Object.entries(small), ...Object.entries(capital)]),
+    };
+  };
   const load = () => {
     if (document.getElementById("index")) return;
     const script = make("script", { id: "index", src: `${root}assets/index.js` });
     script.addEventListener("load", () => {
-      const { rows, rules, last, relations, ...rest } = window.bookIndex;
-      const pattern = ([from, to]) => [new RegExp(from, "g"), to];
-      book = { ...rest, rules: rules.map(pattern), last: last.map(pattern), relations: new RegExp(relations, "g") };
-      for (const [name, map] of Object.entries({ small: book.small, capital: book.capital, long: book.long })) book[name] = new Map(Object.entries(map));
-      book.spelled = new Map([...book.small, ...book.capital].map(([name, sign]) => [sign, name]));
-      book.brief = new Map([...book.long].map(([short, long]) => [long, short]));
-      book.rows = rows.map(([page, anchor, called, name, source, status, text]) => ({
-        page, anchor, called, name, source, status, text, appendix: book.pages[page][0].startsWith("Appendix"), number: called.match(/\S*$/)[0].replace(/[()]/g, ""),
-        // what is searched, with the weight of a word found there: statements and captions count twice running text
-        fields: [[called, 6], [name, 6], [anchor, 5], [source, 5], [status, 4], [text, called && !/^(Sec|Ch|App)/.test(called) ? 2 : 1]].map(([words, weight]) => [fold(words), weight]),
-      }));
+      book = prepare(window.bookIndex);
       find();
     });
     document.head.append(script);
@@ -53,9 +67,9 @@
     return text.replace(/<=/g, "≤").replace(/>=/g, "≥").replace(/!=/g, "≠").replace(/²/g, "^2").replace(/³/g, "^3");
   };
   const wordsOf = (typed) => {
-    const text = fold(asText(typed));
-    return [...text.matchAll(/"([^"]+)"?|[^\s"]+/g)].flatMap(([word, phrase]) => (phrase ? [phrase.trim()] : word.replace(book.relations, " $1 ").trim().split(" ")))
-      .map((word) => word.replace(/^[@#](?=.)/, "").replace(/(?<=.)[.,;:!?]$/, "")).filter(Boolean);
+    const parts = [...fold(asText(typed)).matchAll(/"([^"]+)"?|[^\s"]+/g)];
+    const words = parts.flatMap(([word, phrase]) => (phrase ? [phrase.trim()] : word.replace(book.relations, " $1 ").split(" ")));
+    return words.map((word) => word.replace(/^[@#](?=.)/, "").replace(/(.)[.,;:!?]$/, "$1")).filter(Boolean);
   };
   // the ways in which a word may stand in the book: lambda as λ, λ as lambda, Prop. for Proposition
   const formsOf = (word) => [...new Set([
@@ -84,7 +98,8 @@
   const score = (row, typed, words) => {
     let total = 0;
     for (const forms of words) {
-      const best = row.fields.reduce((most, [text, weight]) => (text && weight * 3 > most ? Math.max(most, weight * fitOf(text, forms)) : most), 0);
+      let best = 0;
+      for (const [text, weight] of row.fields) if (weight * 3 > best) best = Math.max(best, weight * fitOf(text, forms));
       if (!best) return 0;
       total += best;
     }
@@ -94,7 +109,8 @@
     if (whole === name) return total + 200;
     if (typed.length > 1) {
       for (const [text, weight] of row.fields) if (text.includes(whole)) total += weight * 4;
-      total += 20 * place(bare(source), bare(typed.map((word) => book.brief.get(word) ?? word).join(" ")))[0]; // "GLLM Prop. 7"
+      const item = typed.map((word) => book.brief.get(word) ?? word).join(" "); // such as "GLLM Prop. 7"
+      total += 20 * place(bare(source), bare(item))[0];
     }
     return row.appendix ? total / 2 : total; // there the statements of the chapters are listed again
   };
@@ -113,22 +129,25 @@
   const snippet = ({ text }, words) => {
     const places = words.flat().map((form) => place(fold(text), form)).sort((a, b) => b[0] - a[0]);
     const at = Math.max(0, places[0][1]);
-    const from = at < 70 ? 0 : text.indexOf(" ", at - 60) + 1;
-    const to = from + 170 >= text.length ? text.length : text.lastIndexOf(" ", from + 170);
-    return [from ? "… " : "", ...marked(text.slice(from, Math.max(to, at + 1)), words.flat()), to < text.length ? " …" : ""];
+    const from = at < 70 ? 0 : Math.min(at, (text.indexOf(" ", at - 60) + 1) || at);
+    const to = from + 170 >= text.length ? text.length : Math.max(at + 40, text.lastIndexOf(" ", from + 170));
+    return [from ? "… " : "", ...marked(text.slice(from, to), words.flat()), to < text.length ? " …" : ""];
   };
   const hit = (row, words) => {
     const [word, title, target] = book.pages[row.page];
-    const lines = [make("a", { href: `${root}${target}${row.anchor && "#"}${row.anchor}` },
-      make("span", { className: "called" }, ...marked(row.called, words.flat())), " ", make("strong", {}, ...marked(row.name, words.flat())))];
+    const forms = words.flat();
+    const called = make("span", { className: "called" }, ...marked(row.called, forms));
+    const name = make("strong", {}, ...marked(row.name, forms));
+    const lines = [make("a", { href: `${root}${target}${row.anchor && "#"}${row.anchor}` }, called, " ", name)];
     const chapter = row.anchor ? `${word} ${title}`.trim() : "";
     const origin = [row.source, row.status].filter(Boolean).join(" · ");
-    if (chapter || origin) lines.push(make("p", { className: "where" }, chapter, origin && " · ", ...marked(origin, words.flat())));
+    if (chapter) lines.push(make("p", { className: "where" }, chapter, origin && " · ", ...marked(origin, forms)));
     if (row.text) lines.push(make("p", { className: "snippet" }, ...snippet(row, words)));
     return make("li", {}, ...lines);
   };
   const nothing = (words) => {
-    const missing = words.filter((forms) => !book.rows.some((row) => row.fields.some(([text]) => forms.some((form) => text.includes(form)))));
+    const holds = (row, forms) => row.fields.some(([text]) => forms.some((form) => text.includes(form)));
+    const missing = words.filter((forms) => !book.rows.some((row) => holds(row, forms)));
     if (!missing.length) return "Nothing holds all these words together. Fewer words find more.";
     return `Nothing in the book holds ${missing.map(([word]) => `“${word}”`).join(" or ")}.`;
   };
@@ -136,10 +155,12 @@
     if (!book) return;
     const typed = wordsOf(field.value);
     const words = typed.map(formsOf);
-    const found = words.length ? book.rows.map((row) => [score(row, typed, words), row]).filter(([points]) => points).sort((a, b) => b[0] - a[0]) : [];
+    const scored = words.length ? book.rows.map((row) => [score(row, typed, words), row]) : [];
+    const found = scored.filter(([points]) => points).sort((a, b) => b[0] - a[0]);
     hits.replaceChildren(...found.slice(0, most).map(([, row]) => hit(row, words)));
-    const more = found.length > most ? `, the first ${most} are shown` : "";
-    count.textContent = !words.length ? "" : found.length ? `${found.length} ${found.length === 1 ? "place" : "places"}${more}` : nothing(words);
+    const places = `${found.length} ${found.length === 1 ? "place" : "places"}`;
+    const told = found.length > most ? `${places}, the first ${most} are shown` : places;
+    count.textContent = !words.length ? "" : found.length ? told : nothing(words);
   };
 
   const open = () => { panel.showModal(); field.select(); load(); find(); };
