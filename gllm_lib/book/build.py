@@ -55,6 +55,12 @@ def build_book(
     return out
 
 
+def not_executed(project: Project) -> list[str]:
+    """Return the chapters that the last build shows without outputs, for want of a current run."""
+    offered = project.build("site", "chapters", "downloads")
+    return [name for name in project.notebooks if not (offered / f"{name}-executed.ipynb").is_file()]
+
+
 @contextmanager
 def _alone(project: Project) -> Iterator[None]:
     """Wait until no other build of this book runs: two would lay out the same folder."""

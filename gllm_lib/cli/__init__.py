@@ -50,24 +50,26 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    render = commands.add_parser("render", help="execute what is stale and render the pages")
+    render = _command(
+        commands, "render", "execute what is stale and render the pages: all to _book/, a part to build/preview/"
+    )
     render.add_argument("chapters", nargs="*", metavar="CHAPTER", help="a chapter's name or number; none means all")
     _add_profile(render)
     render.add_argument("--no-quarto", action="store_true", help="use the built-in renderer though Quarto is here")
     render.set_defaults(run=_render)
 
-    claims = commands.add_parser("claims", help="list every claim with its computed status; executes nothing")
+    claims = _command(commands, "claims", "list every claim with its computed status; executes nothing")
     claims.add_argument("--graph", metavar="LABEL", help="print what one claim rests on, as a tree")
     claims.add_argument("--json", action="store_true", help="print a list with one object per claim")
     _add_profile(claims)
     claims.set_defaults(run=_claims)
 
-    verify = commands.add_parser("verify", help="execute a claim's chapter up to its checks, and show them")
+    verify = _command(commands, "verify", "execute a claim's chapter up to its checks, and show them")
     verify.add_argument("label", help="such as prp-fourth-root")
     _add_profile(verify)
     verify.set_defaults(run=_verify)
 
-    check = commands.add_parser("check", help="lint the chapters without executing them")
+    check = _command(commands, "check", "lint the chapters without executing them")
     check.add_argument("--fix", action="store_true", help="rewrite notebooks in canonical form first")
     check.set_defaults(run=_check)
 
@@ -82,9 +84,13 @@ def _parser() -> argparse.ArgumentParser:
     diff.add_argument("--json", action="store_true", help="print a list with one object per difference")
     diff.set_defaults(run=_diff, trouble=2)
 
-    test = commands.add_parser("test", help="run linters, types and tests, as 'make test' does")
+    test = _command(commands, "test", "run linters, types and tests, as 'make test' does")
     test.set_defaults(run=_test)
     return parser
+
+
+def _command(commands: Any, name: str, told: str) -> Any:
+    return commands.add_parser(name, help=told, description=f"{told[0].upper()}{told[1:]}.")
 
 
 def _add_new(commands: Any) -> None:
@@ -117,7 +123,18 @@ def _render(options: argparse.Namespace) -> None:
     out = build.build_book(project, options.profile, options.chapters, quarto=not options.no_quarto)
     names = {project.find(name) for name in options.chapters}
     page = f"chapters/{names.pop()}.html" if len(names) == 1 else "index.html"
+    without = build.not_executed(project)
+    if without:
+        print(
+            f"{counted(len(without), 'chapter')} without a current run: shown without outputs, and what they claim as "
+            f"'stated'. 'gllm render{_size(options.profile)}' executes every chapter.",
+            file=sys.stderr,
+        )
     print(f"The book is ready: open {relative(out / page)}")
+
+
+def _size(profile: str) -> str:
+    return {"default": "", "smoke": " --smoke"}.get(profile, f" --profile {profile}")
 
 
 def _claims(options: argparse.Namespace) -> None:
@@ -142,7 +159,7 @@ def _claims(options: argparse.Namespace) -> None:
             print(f"{row['id']:{wide}}  {row['status']:24}  {linear_text(row['title'])}")
     stale = [name for name in project.notebooks if name not in runs]
     if stale:
-        size = {"default": "", "smoke": " --smoke"}.get(options.profile, f" --profile {options.profile}")
+        size = _size(options.profile)
         one = f" {stale[0]}" if len(stale) == 1 < len(project.notebooks) else ""
         does = f"'gllm render{size}{one}'" if size or one else "'make book'"
         print(f"\nNo current run of {', '.join(stale)}: {does} mends that.", file=sys.stderr)

@@ -71,3 +71,18 @@ def test_gllm_test_names_a_package_that_is_missing(small, monkeypatch, capsys, n
     monkeypatch.setattr(suite.importlib.util, "find_spec", lambda each: None if each == name else real(each))
     assert main(["test"]) == 1
     assert f"{name}, not installed here" in capsys.readouterr().err
+
+
+def test_a_preview_says_why_other_chapters_claim_nothing(built, monkeypatch, capsys):
+    monkeypatch.chdir(built.root)
+    assert main(["render", "--smoke", "--no-quarto", "01"]) == 0
+    assert "without a current run" not in capsys.readouterr().err
+    assert main(["new", "chapter", "A newcomer's question"]) == 0
+    assert "02-a-newcomers-question.ipynb is ready" in capsys.readouterr().out
+    assert main(["render", "--smoke", "--no-quarto", "01"]) == 0
+    told = capsys.readouterr()
+    assert told.err.startswith(
+        "1 chapter without a current run: shown without outputs, and what they claim as 'stated'"
+    )
+    assert "'gllm render --smoke' executes every chapter" in told.err
+    assert told.out == "The book is ready: open build/preview/chapters/01-first.html\n"
