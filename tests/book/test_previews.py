@@ -36,6 +36,7 @@ def test_only_what_another_page_refers_to_is_stored() -> None:
         ('<h2 id="x">T <a>1</a></h2>\n<p>One.</p><p>Two.</p>', '<h2 id="x">T <a>1</a></h2><p>One.</p>'),
         ('<h2 id="x">T</h2><h3 id="y">U</h3><p>Not its own.</p>', '<h2 id="x">T</h2>'),
         ('<div id="xx">n</div>', ""),
+        ('<code>&lt;p id="x"&gt;</code><p class="a" id="x">y</p>', '<p class="a" id="x">y</p>'),
     ],
 )
 def test_a_block_is_its_element_and_a_heading_has_its_first_paragraph(content: str, expected: str) -> None:

@@ -35,21 +35,33 @@ def previews(pages: Mapping[PurePosixPath, str]) -> dict[PurePosixPath, str]:
 
 def block(content: str, identifier: str) -> str:
     """Return the HTML of the element with this identifier; of a heading, with the paragraph below it."""
-    found = re.search(rf'<([\w-]+)\b[^>]*?\sid="{re.escape(html.escape(identifier))}"', content)
-    if found is None:
+    start = _start(content, f' id="{html.escape(identifier)}"')
+    if start < 0:
         return ""
-    heading = HEADING.match(content, found.start())
+    heading = HEADING.match(content, start)
     if heading is None:
-        return _element(content, found[1], found.start())
+        return _element(content, start)
     after = HEADING.search(content, heading.end())
     paragraph = content.find("<p>", heading.end(), after.start() if after else len(content))
-    return heading[0] + (_element(content, "p", paragraph) if paragraph >= 0 else "")
+    return heading[0] + (_element(content, paragraph) if paragraph >= 0 else "")
 
 
-def _element(content: str, name: str, start: int) -> str:
+def _start(content: str, mark: str) -> int:
+    """Return where the tag that holds this attribute starts, -1 if none does; words of the text do not count."""
+    place = content.find(mark)
+    while place >= 0:
+        start = content.rfind("<", 0, place)
+        if ">" not in content[start:place]:
+            return start
+        place = content.find(mark, place + 1)
+    return -1
+
+
+def _element(content: str, start: int) -> str:
     """Return the element that opens at `start`, up to the tag that closes it."""
+    name = re.compile(r"[\w-]+").match(content, start + 1)
     depth = 0
-    for tag in re.compile(rf"<(/?){name}\b[^>]*>").finditer(content, start):
+    for tag in re.compile(rf"<(/?){name and name[0]}\b[^>]*>").finditer(content, start):
         depth += -1 if tag[1] else 1
         if depth == 0:
             return content[start : tag.end()]
