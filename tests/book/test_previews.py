@@ -20,8 +20,8 @@ CARD = "#book-preview"
 
 
 def test_only_what_another_page_refers_to_is_stored() -> None:
-    first = '<div id="a"><div>x</div></div><p id="b">y</p><a href="#b">b</a>'
-    second = '<a class="ref" href="../one/first.html#a">A</a>'
+    first = '<div id="a"><div>x</div></div><p id="b">y</p><a href="#b">b</a><span id="c"></span>'
+    second = '<a class="ref" href="../one/first.html#a">A</a><a href="../one/first.html#c">C</a>'
     scripts = previews({PurePosixPath("one/first.html"): first, PurePosixPath("two/second.html"): second})
     assert list(scripts) == [PurePosixPath("one/first.html")]
     script = scripts[PurePosixPath("one/first.html")]

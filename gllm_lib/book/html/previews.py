@@ -14,11 +14,15 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 LINK = re.compile(r'<a\b[^>]*?\shref="([^"#:]+\.html)#([^"]+)"')
+TAG = re.compile(r"<[^>]*>")
 HEADING = re.compile(r"<h([1-6])\b.*?</h\1>", re.DOTALL)
 
 
 def previews(pages: Mapping[PurePosixPath, str]) -> dict[PurePosixPath, str]:
-    """Return the scripts that hold the blocks other pages refer to, by the page these blocks stand on."""
+    """Return the scripts that hold the blocks other pages refer to, by the page these blocks stand on.
+
+    A place without words, which only marks where something begins, has nothing to show.
+    """
     wanted: dict[PurePosixPath, set[str]] = {}
     for page, content in pages.items():
         for path, fragment in LINK.findall(content):
@@ -28,6 +32,7 @@ def previews(pages: Mapping[PurePosixPath, str]) -> dict[PurePosixPath, str]:
     for page in sorted(wanted):
         content = pages[page]
         blocks = {name: block(content, name) for name in sorted(wanted[page])}
+        blocks = {name: found for name, found in blocks.items() if TAG.sub("", found).strip()}
         table = json.dumps(blocks, ensure_ascii=False, separators=(",", ":"))
         scripts[page] = f"(window.bookPreviews ??= {{}})[{json.dumps(str(page))}] = {table};\n"
     return scripts

@@ -28,7 +28,7 @@ const behind = async (link) => {
   const page = link.href.split("#")[0];
   if (page !== location.href.split("#")[0]) return (await blocks(page.slice(base.length)))[id];
   const found = document.getElementById(id);
-  if (!found) return "";
+  if (!found?.textContent.trim()) return "";
   let next = found;
   if (/^H\d$/.test(found.tagName)) {
     next = found.closest(".page-head") ?? found;
