@@ -93,7 +93,7 @@ class _Dresser(Dresser):
         if graph is None or not pairs.get("uses", "").split():
             return []
         address = [self.address(graph, f"on-{identifier}"), ""]
-        return [node("Para", [node("Link", ["", [], []], [text("What it rests on")], address)])]
+        return [node("Para", [node("Link", ["", ["graph"], []], [text("What it rests on")], address)])]
 
     def _equation(self, item: Node) -> Node:
         identifier = attributes(item)[0]

@@ -1,5 +1,5 @@
 // A look at what a reference leads to, beside it: under the pointer, on focus, at the first tap. Escape closes it.
-const REFERENCE = 'main a[href*="#"]:not(.number, .footnote-back)';
+const REFERENCE = 'main a[href*="#"]:not(.number, .graph, .footnote-back)';
 const base = new URL(`${root}./`, location.href).href; // the top of the book
 const card = make("div", { id: "book-preview", role: "note", popover: "manual" });
 document.getElementById("content").append(card);
