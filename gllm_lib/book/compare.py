@@ -105,7 +105,7 @@ def read_build(folder: Path) -> dict[str, Chapter]:
         told = "holds no build" if folder.is_dir() else "is not a folder"
         raise BookError(
             f"{folder} {told}; give _book, build/preview or build/site of a clone, or the clone itself "
-            f"(a build has notebooks in {NOTEBOOKS.as_posix()}/; 'gllm render' makes one)"
+            f"(a build has notebooks in {NOTEBOOKS.as_posix()}/; render again what an older version made)"
         )
     newest = max(built, key=lambda path: (path / NOTEBOOKS).stat().st_mtime)
     sources = sorted(path for path in (newest / NOTEBOOKS).glob("*.ipynb") if not path.stem.endswith("-executed"))
@@ -121,7 +121,7 @@ def _read_chapter(source: Path) -> Chapter:
     notebook.cells = [cell for cell in notebook.cells if cell.id != "overrides"]
     for number, (before, cell) in enumerate(zip(clean.cells, notebook.cells, strict=True), 1):
         if cell.cell_type == "markdown":
-            _read_text(chapter, before.source, cell.source)
+            _read_text(chapter, f"{executed}, cell {number}", before.source, cell.source)
         elif cell.cell_type == "code":
             label = _LABEL.search(cell.source)
             _read_outputs(chapter, label[1] if label else f"of cell {number} ({before.id})", cell)
@@ -131,20 +131,20 @@ def _read_chapter(source: Path) -> Chapter:
     return chapter
 
 
-def _read_text(chapter: Chapter, clean: str, executed: str) -> None:
+def _read_text(chapter: Chapter, where: str, clean: str, executed: str) -> None:
     """Note the status of the claims in a markdown cell, and its inline values with their sentences."""
     lines = executed.split("\n")
     for div in reversed(divs(executed)):
         if "status" in div.classes:
             bold = re.search(r"\*\*(.+?)\*\*", div.body)
             chapter.statuses[div.attributes["claim"]] = bold[1] if bold else div.body
-            del lines[div.opens - 1 : div.closes + 2]  # with the empty lines around it
+            del lines[div.opens : div.closes + 1]
     names = inline_names("", clean)
     pieces = map(re.escape, fill_inline(clean, lambda _: _SLOT).split(_SLOT))
-    pattern = re.sub(r"(\\\n)+", r"\\n+", "(.*?)".join(pieces))  # staging puts empty lines behind a definition
+    pattern = re.sub(r"(\\\n)+", r"\\n+", "(.*?)".join(pieces))  # staging adds empty lines
     text = "\n".join(lines)
     if not (filled := re.fullmatch(pattern + r"\n*", text, re.DOTALL)):
-        raise BookError("an executed notebook is not its source with values filled in; render it again")
+        raise BookError(f"{where}: not its source with values filled in; render that build again with this version")
     for number, name in enumerate(names, 1):
         again = sum(key == name or key.startswith(f"{name} (") for key in chapter.values)
         key = f"{name} ({again + 1})" if again else name
