@@ -11,7 +11,7 @@ import nbformat
 from nbformat import v4
 
 from gllm_lib.book.html.layout import facts_line
-from gllm_lib.book.html.pages import imported
+from gllm_lib.book.html.pages import imported, raw_html
 from gllm_lib.book.project import BookError, Notebook
 from gllm_lib.checks import exchange, write_text
 
@@ -46,9 +46,15 @@ def render_with_quarto(command: str, site: Path, out: Path) -> None:
 
 
 def _dressed(path: Path) -> str:
-    """Return a staged notebook with its import cells folded and, at its end, its facts and downloads."""
+    """Return a staged notebook with its import cells folded and, at its end, its facts and downloads.
+
+    Outputs in HTML become markdown: for HTML Quarto would have the page ask another host for scripts.
+    """
     notebook = nbformat.read(path, as_version=4)
     for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            if "text/html" in output.get("data", {}):
+                output.data = {"text/markdown": raw_html("".join(output.data["text/html"]))}
         if cell.cell_type == "code" and not cell.outputs and (names := imported(cell.source)):
             cell.source = f"#| code-fold: true\n#| code-summary: Imports from {', '.join(names)}\n{cell.source}"
     notebook.cells.append(v4.new_markdown_cell(_colophon(path, notebook), id="colophon"))

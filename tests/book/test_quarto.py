@@ -101,6 +101,7 @@ def test_gllm_render_takes_quarto_and_shows_status_evidence_and_values(scaffolde
     assert sum(".claim:has(+.proved)" in style for style in styles) == 2, "one light, one dark"
     assert not any("fonts.googleapis" in style for style in styles)
     assert "quarto-unresolved-ref" not in text
+    assert "cdn." not in text, "a page asks no other host for anything"
     assert [item.startswith("proved:") for item in texts(page, "status")] == [True]
     assert [item.split(":")[0] for item in texts(page, "evidence")] == ["exact(all)", "property"]
     assert "twoequalcoordinatescosts56%" in close(page)
