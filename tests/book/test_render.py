@@ -14,9 +14,8 @@ import pytest
 
 from gllm_lib.book.html.highlight import highlight, lines
 from gllm_lib.book.html.layout import authors, facts_line
-from gllm_lib.book.html.mathml import mend
 from gllm_lib.book.html.pages import RenderError, cell_options, inline_svg, latex_body, merged_streams
-from gllm_lib.book.html.render import pandoc, render
+from gllm_lib.book.html.render import render
 from gllm_lib.checks import GllmError
 from tests.book.sample_site import write_site, write_small_site
 
@@ -325,62 +324,17 @@ def test_svg_follows_the_page_and_keeps_its_identifiers_apart() -> None:
         inline_svg("<png/>", "fig-b", "alt")
 
 
-def mathematics(tex: str) -> str:
-    return mend(pandoc(["-f", "markdown", "-t", "html", "--mathml"], tex, "test"))
-
-
-def test_named_functions_have_the_spaces_of_tex() -> None:
-    assert '<mn>2</mn><mo form="prefix" lspace="0.167em" rspace="0.167em">log</mo><mi>x</mi>' in mathematics(
-        r"$2\log x$"
+def test_letters_in_a_drawing_can_be_read() -> None:
+    words = (
+        '<text style="fill: #3796d5">data</text><text style="fill: #777777">grey</text><text fill="#000000">a</text>'
     )
-    assert '<mo form="prefix" lspace="0" rspace="0">log</mo><mo stretchy' in mathematics(r"$\log(x)$")
-    assert '<munder><mo form="prefix" lspace="0" rspace="0.167em">max</mo>' in mathematics(r"$$\max_i x$$")
-    assert ">lim sup</mo>" in mathematics(r"$$\limsup_n x$$")
-    assert "<mo" not in mathematics(r"$a_{\mathrm{max}}$")
-
-
-def test_accents_stand_by_themselves() -> None:
-    assert '<mover><mi>g</mi><mo accent="true" stretchy="false">^</mo></mover>' in mathematics(r"$\hat g$")
-    assert '<mrow class="over"><mrow><mi>A</mi><mi>B</mi></mrow></mrow>' in mathematics(r"$\overline{AB}$")
-    nested = mathematics(r"$\xrightarrow{n} \tilde u$")
-    assert '<mover><mi>u</mi><mo accent="true" stretchy="false">˜</mo></mover>' in nested
-
-
-def test_only_aligned_rows_are_set_in_display_style() -> None:
-    assert 'displaystyle="true"' in mathematics(r"$$\begin{aligned} a &= b \end{aligned}$$")
-    assert "displaystyle" not in mathematics(r"$$\begin{pmatrix} a & b \end{pmatrix}$$")
-
-
-def test_a_power_has_the_whole_pair_as_its_base() -> None:
-    text = mathematics(r"$$x + \Bigl(a + (b)\Bigr)^2$$")
-    assert re.search(r"<msup><mrow><mo [^>]*>\(</mo><mi>a</mi>.*</mrow><mn>2</mn></msup>", text)
-    assert re.search(r"<mi>x</mi><mo>\+</mo><msup>", text)
-    assert re.search(r"<msup><mrow><mo [^>]*>\|</mo><mi>x</mi>", mathematics(r"$$\bigl|x\bigr|^2$$"))
-    inner = mathematics(r"$$((a + \|v\|^2))$$")
-    assert re.search(r"<mo>\+</mo><msup><mrow><mo [^>]*>‖</mo><mi>v</mi><mo [^>]*>‖</mo></mrow>", inner)
-    assert re.search(r"<msup><mrow><mo [^>]*>\(</mo><mi>A</mi>", mathematics(r"$$P\bigl(A | B\bigr)^2$$"))
-
-
-def test_double_bars_of_a_norm_are_not_a_relation() -> None:
-    assert "∥" not in mathematics(r"$\|v\| + \left\|w\right\|$").split("<annotation")[0]
-    assert "<mo>∥</mo>" in mathematics(r"$a \parallel b$")
-
-
-def test_a_long_inline_formula_breaks_after_its_relations_and_in_no_number() -> None:
-    assert mathematics(r"$1{,}506{,}845 \le r \le 2{,}506{,}992$").count("<math") == 3
-    assert "<mn>0</mn><mo>,</mo><mn>200</mn>" in mathematics(r"$[0, 200]$")
-    assert mathematics(r"$\alpha_1 + \beta_2 = \gamma_3 (d + e)$").count("<math") == 3
-    assert mathematics(r"$a + b = c$").count("<math") == 1
-    assert mathematics(r"$$\alpha_1 + \beta_2 = \gamma_3 (d + e)$$").count("<math") == 1
-
-
-def test_marks_of_punctuation_are_kept_with_their_formula() -> None:
-    text = " ".join(
-        mathematics("If ($a$), then $\\alpha_1 + \\beta_2 = \\gamma_3 (d + e)$.\n\n$$x$$\n\n$y$ -- yes").split()
-    )
-    assert text.count('class="kept"') == 2
-    assert re.search(r'If <span class="kept">\(<math.*?</math>\),</span> then <math', text)
-    assert re.search(r'<wbr><span class="kept"><math [^>]*><mrow><msub><mi>γ</mi>.*</math>\.</span></p>', text)
+    text = inline_svg(f'<svg viewBox="0 0 1 1"><path style="stroke: #1b1c1e"/>{words}</svg>', "a", "b")
+    assert '<text style="fill: color-mix(in srgb, #3796d5 33%, currentColor)">data' in text
+    assert '<text style="fill: #777777">grey' in text
+    black = '<image/><text style="">a</text><path style="fill: #000000"/><text style="fill: #1b1c1e">b</text>'
+    text = inline_svg(f'<svg viewBox="0 0 1 1"><path style="stroke: #1b1c1e"/>{black}</svg>', "a", "b")
+    assert '<text style="fill: #010101; ">a</text><path style="fill: currentColor"/>' in text
+    assert '<text style="fill: currentColor">b' in text
 
 
 def test_pieces_of_a_notebook() -> None:

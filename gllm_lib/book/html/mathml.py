@@ -1,14 +1,17 @@
 """What pandoc's MathML leaves to be done, seen in Chromium.
 
 Spaces around named functions; accents, which it writes with combining characters; aligned rows in display style; powers
-of big parentheses; thousands, which it takes for lists; and places where a long formula in running text may break, so
-that it does not widen a narrow page.
+of big parentheses; thousands, which it takes for lists; heads of columns without words; and places where a long formula
+in running text may break, so that it does not widen a narrow page.
 """
 
 from __future__ import annotations
 
+import html
 import re
 from xml.etree import ElementTree
+
+from gllm_lib.book.html.linear import linear
 
 NAMESPACE = "http://www.w3.org/1998/Math/MathML"
 ElementTree.register_namespace("", NAMESPACE)
@@ -27,13 +30,30 @@ SPACING = {"\u0302": "^", "\u0303": "\u02dc", "\u0307": "\u02d9", "\u0308": "\u0
 RELATIONS = set("=≠<>≤≥≪≫≈≡∼≃≅∝∈∉⊂⊆⊃⊇→←↦⟶⟹⇒⇔≔≺≼⪯⪰≻≽+−±·×∪∩∧∨,;") | {":=", "⟼", "∣"}
 SCRIPTS = {f"{{{NAMESPACE}}}{name}" for name in ("msup", "msub", "msubsup")}
 FORMULA = re.compile(r"([(\[“‘]*)(<math\b.*?</math>)((?:[.,;:!?)\]’”…])*)", re.DOTALL)
+HEAD = re.compile(r"<th\b([^>]*)>(.*?)</th>", re.DOTALL)
 THOUSANDS = re.compile(r"\d{1,3}(?:\{,\}\d{3})+(?:\.\d+)?")
 LONG = 24  # characters of TeX; about half a line on a phone
 
 
 def mend(page: str) -> str:
     """Return a page of HTML with every `<math>` element in it mended."""
+    page = HEAD.sub(_headed, page)
     return FORMULA.sub(lambda found: _kept(found[1], _mended(found[2]), found[3]), page)
+
+
+def _headed(found: re.Match[str]) -> str:
+    """Return the head of a column with a name in words: one that is a formula gets it, one that is empty heads nothing.
+
+    A reader aloud repeats the head before each cell, and often as plain text, without its mathematics.
+    """
+    attributes, content = found[1], found[2].strip()
+    source = re.search(r"<annotation[^>]*>([^<]*)", content)
+    if not content:
+        return f"<td{attributes}></td>"
+    if source is None or re.sub(r"<math\b.*?</math>|<[^>]*>", "", content, flags=re.DOTALL).strip():
+        return found[0]
+    named = f'<math aria-label="{html.escape(linear(html.unescape(source[1])))}"'
+    return f"<th{attributes}>{content.replace('<math', named, 1)}</th>"
 
 
 def _kept(before: str, formula: str, after: str) -> str:
@@ -63,7 +83,8 @@ def _mended(formula: str) -> str:
     if 'display="block"' in formula:
         # the columns of `aligned` are set flush; those of a matrix are not, and stay in text style
         return re.sub(r'<mtable>(?=<mtr><mtd [^>]*padding-right: 0")', '<mtable displaystyle="true">', formula)
-    return broken(formula) if source and len(source[1]) > LONG else formula
+    named = "aria-label" in formula
+    return broken(formula) if source and len(source[1]) > LONG and not named else formula
 
 
 def _spaced(found: re.Match[str]) -> str:

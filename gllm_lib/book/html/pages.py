@@ -18,6 +18,7 @@ from gllm_lib.checks import InputError
 OPTIONS = {"label", "fig-cap", "fig-alt", "tbl-cap", "echo", "include", "output"}
 PREFERENCE = ("text/html", "image/svg+xml", "image/png", "text/markdown", "text/latex", "text/plain")
 LEGIBLE = 0.71  # of a drawing's size: its smallest letters, of 9.5 pt, then have 9 pixels
+COLOURED = 24  # how far apart the channels of a data colour are at least; less is grey
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 ShowImage = Callable[[str, str, str, str], str]  # (name, kind, data as in the notebook, alt text) -> markdown
@@ -224,12 +225,30 @@ def inline_svg(text: str, name: str, alt: str) -> str:
     themed = INK in body
     if themed:
         body = body.replace(INK, "currentColor").replace(PAPER, "var(--page)")
+        body = re.sub(r"<text\b[^>]*>", lambda found: _legible(found[0], "<image" in body), body)
         body = re.sub(r"\b(stroke|fill)(: ?|=\")(?:#000000|#000|black)\b", r"\1\2currentColor", body)
         body = body.replace("font-family: 'DejaVu Sans', sans-serif; ", "")  # plain words: the page's own type
         body = body.replace("font-family: 'DejaVu Sans';", "font-family: 'DejaVu Sans', Verdana, sans-serif;")
     head = re.match(r"<svg[^>]*>", body)
     assert head is not None
     return _svg_head(head[0], alt, themed, lettered="<text" in body) + body[head.end() :]
+
+
+def _legible(tag: str, on_bitmap: bool) -> str:
+    """Return the opening tag of a text with a colour that can be read.
+
+    A data colour has 3:1 contrast on both pages, which does for a line. Letters need 4.5:1: a third of it stays.
+    Black letters, which have no colour of their own, stand on the bitmap of a drawing that has one: they stay black.
+    """
+    if on_bitmap and "fill:" not in tag:
+        return tag.replace('style="', 'style="fill: #010101; ', 1)
+    colour = re.search(r"\bfill: ?#([0-9a-f]{6})\b", tag)
+    if colour is None:
+        return tag
+    channels = bytes.fromhex(colour[1])
+    if max(channels) - min(channels) >= COLOURED:
+        return tag.replace(colour[0], f"fill: color-mix(in srgb, #{colour[1]} 33%, currentColor)")
+    return tag
 
 
 def _svg_head(head: str, alt: str, themed: bool, lettered: bool) -> str:
