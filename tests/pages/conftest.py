@@ -30,6 +30,7 @@ class Visitor:
         self.page.on("pageerror", lambda error: self._note(str(error)))
         self.folder, self.name = pages, ""
         self.answers: Answers = defaultdict(dict)
+        self.judged: dict[str, list[str]] = defaultdict(list)  # the pairs of colours that axe has seen
         self.loaded: dict[str, list[str]] = defaultdict(list)  # page -> addresses it asked for
 
     def _request(self, url: str) -> None:
@@ -53,8 +54,17 @@ class Visitor:
             self.answers[question + under][self.name] = self.page.evaluate(f"questions.{question}()")
 
     def axe(self, under: str = "", rules: list[str] | None = None) -> None:
-        """Note what axe finds on the open page, which `thin` has made small enough for it."""
-        self.page.evaluate("questions.mark()")
+        """Note what axe finds on the open page, by its default rules or by some, after `thin`.
+
+        The contrast of two colours is judged once, where they first meet. Nothing is preloaded: a page opened from disk
+        may not fetch its style sheet, which axe would search for a lock of the screen's orientation.
+        """
+        known = self.judged[under]
+        new = self.page.evaluate("known => questions.mark(known)", known)
+        known += new
+        self.answers["axe" + under][self.name] = []
+        if rules and not new:
+            return
         if self.page.evaluate("typeof axe === 'undefined'"):
             self.page.evaluate(AXE_SCRIPT)
             self.page.evaluate("axe.configure({rules: [{id: 'color-contrast', selector: '[data-judged]'}]})")

@@ -100,7 +100,9 @@ window.questions = (() => {
   const poor = (measured) => measured.filter(([, value]) => !(value >= 4.5)).map(([e, value]) => `${value.toFixed(2)} ${called(e)}`);
 
   const focusable = "a[href], button, input, select, textarea, summary, [tabindex]";
-  const tabStops = () => all(focusable).filter((e) => e.tabIndex >= 0 && !e.disabled && shown(e));
+  const unchosen = (e) => e.type === "radio" && !e.checked && all('[type="radio"]:checked').some((other) => other.name === e.name);
+  const tabStops = () => all(focusable).filter((e) =>
+    e.tabIndex >= 0 && !e.disabled && !unchosen(e) && e.checkVisibility({ visibilityProperty: true }));
   const scrolls = (e) => /auto|scroll/.test(getComputedStyle(e).overflowX + getComputedStyle(e).overflowY)
     && (e.scrollWidth > e.clientWidth + 1 || e.scrollHeight > e.clientHeight + 1);
 
@@ -176,30 +178,35 @@ window.questions = (() => {
       return complaints;
     },
 
-    // what the keyboard should visit, in order
-    stops: () => tabStops().map(called),
+    // what the keyboard should visit, in order; and from now on, what it does visit and whether that is in sight
+    stops: () => {
+      const stops = tabStops();
+      window.visited = [];
+      document.addEventListener("focusin", ({ target }) => {
+        if (target.closest("#book-preview")) return; // it opens beside a reference on which the focus rests
+        const { top, bottom, left, right } = target.getBoundingClientRect();
+        const seen = bottom > 0 && top < innerHeight && right > 0 && left < innerWidth;
+        window.visited.push(stops.includes(target) && seen ? stops.indexOf(target) : `${seen ? "" : "out of sight: "}${called(target)}`);
+      });
+      return stops.map(called);
+    },
 
     // show what is folded
     unfold: () => { all("details").forEach((e) => { e.open = true; }); return []; },
 
-    // Leave axe one of each: it has no rule for what is inside mathematics or a named drawing, and takes minutes to look;
-    // a word of code is built like the others of its class, a row of a long table like those above it.
+    // Leave axe some of each. It has no rule for what is inside mathematics or a named drawing and takes minutes to
+    // look; a line of code is built like those above it, a row of a table like the first.
     thin: () => {
-      all("math").forEach((e) => { e.textContent = e.textContent; });
       all('svg[role="img"]').forEach((e) => e.replaceChildren());
-      const seen = new Set();
-      for (const e of all("pre span:not(.line)")) {
-        if (seen.has(e.className)) e.replaceWith(...e.childNodes);
-        seen.add(e.className);
-      }
-      all("pre").forEach((e) => e.normalize());
-      for (const body of all("tbody")) [...body.rows].slice(12).forEach((row) => row.remove());
+      all("math").forEach((e) => { if (e.closest("th")) e.textContent = "x"; else e.replaceWith(e.textContent); });
+      all("pre").slice(4).forEach((e) => { e.textContent = e.textContent; });
+      all("tbody").forEach((e) => [...e.rows].slice(4).forEach((row) => row.remove()));
       return [];
     },
 
-    // Mark one text for each pair of colours and size: axe judges the contrast of these.
-    mark: () => {
-      const seen = new Set();
+    // Mark a text for each pair of colours and size that is not known yet, and return what is new: axe judges these.
+    mark: (known) => {
+      const seen = new Set(known);
       all("[data-judged]").forEach((e) => e.removeAttribute("data-judged"));
       for (const e of texts()) {
         const { color, fontSize, fontWeight } = getComputedStyle(e);
@@ -207,7 +214,7 @@ window.questions = (() => {
         if (!seen.has(key)) e.dataset.judged = "";
         seen.add(key);
       }
-      return [];
+      return [...seen].slice(known.length);
     },
   };
 })();
