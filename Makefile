@@ -27,11 +27,12 @@ export TOKENIZERS_PARALLELISM := false
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help book test test-all test-quarto lint lab lock bench clean
+.PHONY: help book pdf epub test test-all test-quarto lint lab lock bench clean
 
 help:
 	@echo "make book         execute the chapters and render the book into _book/"
 	@echo "                    PROFILE=smoke|default|full   CHAPTERS='04-sample-complexity ...'"
+	@echo "make pdf          the book as a PDF, into build/print/; make epub for e-readers"
 	@echo "make test         linters, types, the book's own checks, and the tests"
 	@echo "make test-all     make test, and the tests that need a Chromium or transformers"
 	@echo "make test-quarto  the tests that need Quarto"
@@ -44,6 +45,12 @@ help:
 
 book: $(VENV)/.core
 	$(BIN)/gllm render --profile $(PROFILE) $(CHAPTERS)
+
+pdf: $(VENV)/.print
+	$(BIN)/gllm render --to pdf --profile $(PROFILE) $(CHAPTERS)
+
+epub: $(VENV)/.core
+	$(BIN)/gllm render --to epub --profile $(PROFILE) $(CHAPTERS)
 
 test: lint
 	$(BIN)/python -m pytest -m "not browser and not huggingface and not quarto"
@@ -102,6 +109,10 @@ $(VENV)/.core: pyproject.toml requirements.lock | $(VENV)/pyvenv.cfg
 $(VENV)/.test: $(VENV)/.core
 	@echo "Installing the packages of the tests into $(VENV) (once)"
 	$(PIP) $(INDEX) -e '.[test]'
+	@touch $@
+
+$(VENV)/.print: $(VENV)/.core
+	$(PIP) $(INDEX) -e '.[print]'
 	@touch $@
 
 $(VENV)/.lab: $(VENV)/.core

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,7 @@ from typing import Any
 from gllm_lib.book import lint
 from gllm_lib.book.html.render import render
 from gllm_lib.book.kernel import in_threads
+from gllm_lib.book.print import epub, pdf
 from gllm_lib.book.project import BookError, Project, read_notebook, read_notebooks, read_registry
 from gllm_lib.book.quarto import render_with_quarto
 from gllm_lib.book.run import current_runs, execute, require_imports, run_chapters
@@ -26,16 +28,17 @@ def build_book(
     profile: str = "default",
     chapters: Sequence[str] = (),
     *,
+    to: str = "html",
     quarto: bool = True,
     quiet: bool = False,
 ) -> Path:
-    """Execute, stage and render the book and return the folder of pages.
+    """Execute, stage and render the book and return the folder of pages, or the PDF or EPUB.
 
     All chapters at default size go to `_book/`; a part of them, or another size, goes to `build/preview/`, in which the
     other chapters show their last current run. Raises BookError; the book built before then stays as it was.
     """
     whole = not chapters and profile == "default"
-    out = project.root / "_book" if whole else project.build("preview")
+    out = _place(project, to, whole)
     with _unchanged(project, out):
         notebooks = read_notebooks(project)
         registry = read_registry(project, notebooks)
@@ -48,7 +51,11 @@ def build_book(
         if not whole:
             runs |= current_runs(project, profile, {name: notebooks[name] for name in notebooks if name not in runs})
         site = stage(project, runs, registry, profile, notebooks)
-        if quarto and (command := shutil.which("quarto")):
+        if to == "pdf":
+            pdf.render_pdf(site, out)
+        elif to == "epub":
+            epub.render_epub(site, out)
+        elif quarto and (command := shutil.which("quarto")):
             render_with_quarto(command, site, out)
         else:
             render(site, out)
@@ -59,6 +66,22 @@ def not_executed(project: Project) -> list[str]:
     """Return the chapters that the last build shows without outputs, for want of a current run."""
     offered = project.build("site", "chapters", "downloads")
     return [name for name in project.notebooks if not (offered / f"{name}-executed.ipynb").is_file()]
+
+
+def _place(project: Project, to: str, whole: bool) -> Path:
+    """Return where the book of a kind goes; raises BookError for another kind, or one whose package is missing.
+
+    A PDF and an EPUB stay outside `_book/`, which every build exchanges whole: there they would be lost, or older than
+    the pages beside them.
+    """
+    if to == "html":
+        return project.root / "_book" if whole else project.build("preview")
+    if to not in ("pdf", "epub"):
+        raise BookError(f"the book is rendered to html, pdf or epub, not to {to!r}")
+    if to == "pdf":
+        pdf.require_typst()
+    title = re.sub(r"\W+", "-", str(project.config["book"]["title"]).lower()).strip("-")
+    return project.build("print") / f"{title}{'' if whole else '-preview'}.{to}"
 
 
 @contextmanager
@@ -85,9 +108,10 @@ def _unchanged(project: Project, out: Path) -> Iterator[None]:
     try:
         yield
     except GllmError as error:
-        if not (out / "index.html").is_file():
+        built = out.relative_to(project.root)
+        if not (out.is_file() or (out / "index.html").is_file()):
             raise
-        raise BookError(f"{error}\n\n{out.relative_to(project.root)}/, built before, is unchanged") from error
+        raise BookError(f"{error}\n\n{built}{'/' * out.is_dir()}, built before, is unchanged") from error
 
 
 def verify(project: Project, label: str, profile: str = "default") -> tuple[Claim, list[dict[str, Any]]]:

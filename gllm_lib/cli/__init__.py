@@ -55,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     render.add_argument("chapters", nargs="*", metavar="CHAPTER", help="a chapter's name or number; none means all")
     _add_profile(render)
+    render.add_argument("--to", choices=("html", "pdf", "epub"), default="html", help="what to make (default html)")
     render.add_argument("--no-quarto", action="store_true", help="use the built-in renderer though Quarto is here")
     render.set_defaults(run=_render)
 
@@ -120,7 +121,8 @@ def _render(options: argparse.Namespace) -> None:
     from gllm_lib.book import build
 
     project = open_project()
-    out = build.build_book(project, options.profile, options.chapters, quarto=not options.no_quarto)
+    quarto = not options.no_quarto
+    out = build.build_book(project, options.profile, options.chapters, to=options.to, quarto=quarto)
     names = {project.find(name) for name in options.chapters}
     page = f"chapters/{names.pop()}.html" if len(names) == 1 else "index.html"
     without = build.not_executed(project)
@@ -130,7 +132,7 @@ def _render(options: argparse.Namespace) -> None:
             f"'stated'. 'gllm render{_size(options.profile)}' executes every chapter.",
             file=sys.stderr,
         )
-    print(f"The book is ready: open {relative(out / page)}")
+    print(f"The book is ready: open {relative(out / page if options.to == 'html' else out)}")
 
 
 def _size(profile: str) -> str:

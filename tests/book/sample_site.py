@@ -350,3 +350,10 @@ def write_small_site(site: Path) -> Path:
     (site / "index.qmd").write_text("# Small\n")
     (site / "references.bib").write_text(BIBLIOGRAPHY)
     return site
+
+
+def printable_site(site: Path) -> Path:
+    """Write the sample book without its raw HTML, which no printed page can hold, and return it."""
+    write_site(site)
+    (site / "appendices/claims.qmd").write_text(CLAIMS[: CLAIMS.index("<table>")])
+    return site

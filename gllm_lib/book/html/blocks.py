@@ -31,10 +31,10 @@ def resolve(blocks: list[Node], page: Page, book: Book) -> list[Node]:
     Raises RenderError naming page and label for an unresolved reference, a missing citation, an image without alt
     text, a link to a page that is not in the book, and raw TeX, which would vanish.
     """
-    return _Dresser.dress(blocks, page, book)
+    return HtmlDresser.dress(blocks, page, book)
 
 
-class _Dresser(Dresser):
+class HtmlDresser(Dresser):
     """The change of one node of one page into what pandoc writes as HTML."""
 
     # blocks with a number

@@ -57,6 +57,12 @@ class Manuscript:
         """Return the pages by their source files, in reading order."""
         return {source.page.source: source.page for source in self.sources}
 
+    def file(self, path: PurePosixPath) -> bytes:
+        """Return the bytes of a file of the site that a page shows; raises RenderError if there is none."""
+        if path.is_absolute() or ".." in path.parts or not (self.site / path).is_file():
+            raise RenderError(f"{path}: a page shows this file, which the site does not hold")
+        return (self.site / path).read_bytes()
+
 
 def read_manuscript(site: Path, images_of: Callable[[Page], ShowImage]) -> Manuscript:
     """Return the Quarto project `site` as numbered trees; `images_of(page)` says how the page shows its drawings.

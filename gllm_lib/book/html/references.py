@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Self
+from typing import Any, Self
 
 from gllm_lib.book.html.numbering import (
     WORDS,
@@ -72,14 +72,14 @@ class Dresser:
         return result
 
     @classmethod
-    def of(cls, blocks: list[Node], page: Page, book: Book) -> Self:
-        """Return the dresser of a page; raises RenderError for a status of a claim that is not on it."""
+    def of(cls, blocks: list[Node], page: Page, book: Book, **given: Any) -> Self:
+        """Return the dresser of a page, with what its kind is given; raises RenderError for a status without claim."""
         statuses = {attributes(item)[2].get("claim", ""): item for item in walk(blocks) if has_class(item, "status")}
         known = {attributes(item)[0] for item in walk(blocks) if is_claim(item)}
         for label in statuses:
             if label not in known:
                 raise RenderError(f"{page.source.stem}: a status of {label or 'no claim'!r}, which is not on this page")
-        return cls(page, book, statuses)
+        return cls(page, book, statuses, **given)
 
     def __call__(self, item: Node) -> Node | list[Node]:
         kind = item["t"]

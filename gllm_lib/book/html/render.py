@@ -14,9 +14,9 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
-from typing import Any
 from urllib.parse import unquote
 
 from gllm_lib.book.html.blocks import resolve
@@ -44,7 +44,7 @@ def render(site: Path, out: Path) -> list[Path]:
     fresh = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
     try:
         manuscript = read_manuscript(site, lambda page: _images_of(page, fresh))
-        book = Book(manuscript.labels, manuscript.keys, manuscript.pages, _file_taker(site, fresh))
+        book = Book(manuscript.labels, manuscript.keys, manuscript.pages, _file_taker(manuscript, fresh))
         layout = Layout(manuscript.book, manuscript.sources)
         with ThreadPoolExecutor(max_workers=2) as pool:
             list(pool.map(lambda source: _write(source, book, layout, manuscript, fresh), manuscript.sources))
@@ -75,11 +75,9 @@ def _images_of(page: Page, out: Path) -> ShowImage:
     return show
 
 
-def _file_taker(site: Path, out: Path) -> Any:
+def _file_taker(manuscript: Manuscript, out: Path) -> Callable[[PurePosixPath], bytes]:
     def take(path: PurePosixPath) -> bytes:
-        if path.is_absolute() or ".." in path.parts or not (site / path).is_file():
-            raise RenderError(f"{path}: a page shows this file, which the site does not hold")
-        data = (site / path).read_bytes()
+        data = manuscript.file(path)
         if path.suffix != ".svg":  # drawings stand inside the page
             write_bytes(out / path, data)
         return data
