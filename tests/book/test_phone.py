@@ -114,3 +114,14 @@ def test_a_click_on_a_number_copies_its_address(opened: Any, place: str) -> None
     page.locator("a[data-copied]").wait_for()
     assert page.evaluate("navigator.clipboard.readText()") == page.url
     assert page.url.endswith(f"#{place}")
+
+
+def test_contents_and_search_stay_in_reach_and_cover_nothing_one_goes_to(opened: Any) -> None:
+    page = opened(**PHONE)
+    page.evaluate("location.hash = '#prp-corrected'")
+    page.wait_for_function("document.querySelector('#prp-corrected').getBoundingClientRect().top < 200")
+    bar = page.locator(".bar").bounding_box()
+    assert (bar["y"], bar["height"] < 60) == (0, True)
+    assert page.locator("#prp-corrected").bounding_box()["y"] >= bar["height"]
+    for name in ("Contents", "Search"):
+        assert page.locator(".bar").get_by_text(name, exact=True).is_visible()
