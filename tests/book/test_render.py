@@ -263,6 +263,10 @@ REFUSED = {
     "claim without label": (markdown("::: {.claim}\n## Nameless\nText.\n:::"), "the claim 'Nameless' has no proper"),
     "figure without caption": (markdown("::: {#fig-y}\n| a |\n|---|\n| 1 |\n:::"), "fig-y has no caption"),
     "status of nothing": (markdown('::: {.status .proved claim="prp-x"}\nproved\n:::'), "a status of 'prp-x'"),
+    "paragraph with a letter": (
+        markdown("(b) It follows."),
+        r"07-choosing-grades: a lettered list of one item, 'It fol",
+    ),
     "second title": (markdown("# Another"), "07-choosing-grades: 2 titles"),
     "no title": (edited("index.qmd", "# Small", "Small"), "index: 0 titles"),
     "not a notebook": (edited(f"{SECOND}.ipynb", "{", "["), "07-choosing-grades.ipynb is not a notebook"),

@@ -170,6 +170,9 @@ class HtmlDresser(Dresser):
         ]
 
     def _orderedlist(self, item: Node) -> Node:
+        if item["c"][0][2]["t"] == "TwoParens" and len(item["c"][1]) == 1:
+            words = plain(item["c"][1])[:40]
+            raise self.error(f"a lettered list of one item, {words!r}; begin a paragraph with a backslash: \\(a)")
         delimiter = item["c"][0][2]["t"]  # HTML has no attribute for it
         return div(delimiter.lower(), [item]) if delimiter in ("TwoParens", "OneParen") else item
 

@@ -30,7 +30,6 @@ CLAIMS = {
     "alg": "Algorithm",
 }
 WORDS = CLAIMS | {"fig": "Figure", "tbl": "Table", "eq": "Equation", "sec": "Section"}
-LETTERS, ROMAN = "abcdefghij", ["i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x"]
 SPACES = ("Space", "SoftBreak")
 LABEL = re.compile(rf"({'|'.join(WORDS)})-[\w:.-]*\w")
 
@@ -149,10 +148,7 @@ def is_claim(item: Node) -> bool:
 
 
 def prepare(blocks: list[Node]) -> list[Node]:
-    """Return the blocks with titles of claims, proofs and callouts lifted into their Div and equations set apart.
-
-    A paragraph that begins with "(a)", which pandoc reads as a list of one item, is a paragraph again.
-    """
+    """Return the blocks with titles of claims, proofs and callouts lifted into their Div and equations set apart."""
 
     def change(item: Node) -> Node | list[Node]:
         if item["t"] == "Div":
@@ -167,23 +163,10 @@ def prepare(blocks: list[Node]) -> list[Node]:
                 return {"t": "Div", "c": [item["c"][0], inside[1:]], "title": inside[0]["c"][2]}
         if item["t"] in ("Para", "Plain"):
             return _equations_apart(item)
-        if item["t"] == "OrderedList" and len(item["c"][1]) == 1:
-            return _paragraph_again(item)
         return item
 
     result: list[Node] = rewrite(blocks, change)
     return result
-
-
-def _paragraph_again(item: Node) -> Node | list[Node]:
-    """Return the blocks of a lettered list of one item, "(a)" or "(i)", with its letter as the first word."""
-    (start, style, delimiter), ((*blocks,),) = item["c"]
-    if delimiter["t"] != "TwoParens" or style["t"] not in ("LowerAlpha", "LowerRoman") or start > len(LETTERS):
-        return item
-    mark = text(f"({(LETTERS if style['t'] == 'LowerAlpha' else ROMAN)[start - 1]})")
-    if blocks and blocks[0]["t"] in ("Para", "Plain"):
-        return [node("Para", [mark, {"t": "Space"}, *blocks[0]["c"]]), *blocks[1:]]
-    return [node("Para", [mark]), *blocks]
 
 
 def _equations_apart(paragraph: Node) -> Node | list[Node]:
