@@ -75,3 +75,11 @@ def test_a_head_of_a_column_has_a_name_in_words() -> None:
     assert re.findall(r"<t[hd]\b", head)[0] == "<td"
     assert 'aria-label="Λ* &lt; 1/2"' in head
     assert head.count("aria-label") == 1  # the other says "size"
+
+
+def test_signs_in_scripts_stand_close() -> None:
+    text = mathematics(r"$x_{t-1} - \sum_{j \ne i} w_{<t}^{*} a_{i,j}$")
+    for sign in ("−", "≠", "&lt;"):
+        assert f'<mo lspace="0" rspace="0">{sign}</mo>' in text
+    assert "</msub><mo>−</mo>" in text  # not in a script
+    assert text.count('lspace="0"') == 3

@@ -1,8 +1,8 @@
 """What pandoc's MathML leaves to be done, seen in Chromium.
 
 Spaces around named functions; accents, which it writes with combining characters; aligned rows in display style; powers
-of big parentheses; thousands, which it takes for lists; heads of columns without words; and places where a long formula
-in running text may break, so that it does not widen a narrow page.
+of big parentheses; spaces in scripts; thousands, which it takes for lists; heads of columns without words; and places
+where a long formula in running text may break, so that it does not widen a narrow page.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ ACCENT = re.compile(r'<mover>(?P<base>.*?)<mo accent="true">(?P<mark>[\u0302-\u0
 SPACING = {"\u0302": "^", "\u0303": "\u02dc", "\u0307": "\u02d9", "\u0308": "\u00a8", "\u030c": "\u02c7"}
 RELATIONS = set("=≠<>≤≥≪≫≈≡∼≃≅∝∈∉⊂⊆⊃⊇→←↦⟶⟹⇒⇔≔≺≼⪯⪰≻≽+−±·×∪∩∧∨,;") | {":=", "⟼", "∣"}
 SCRIPTS = {f"{{{NAMESPACE}}}{name}" for name in ("msup", "msub", "msubsup")}
+LIMITS = {f"{{{NAMESPACE}}}{name}" for name in ("munder", "mover", "munderover")}
+SCRIPT = re.compile(r"<m(?:sub|sup|subsup|under|over|underover)>.*<mo>")
 FORMULA = re.compile(r"([(\[“‘]*)(<math\b.*?</math>)((?:[.,;:!?)\]’”…])*)", re.DOTALL)
 HEAD = re.compile(r"<th\b([^>]*)>(.*?)</th>", re.DOTALL)
 THOUSANDS = re.compile(r"\d{1,3}(?:\{,\}\d{3})+(?:\.\d+)?")
@@ -75,10 +77,11 @@ def _mended(formula: str) -> str:
     for number in THOUSANDS.findall(source[1] if source else ""):  # 524{,}288 is one number, not a list of two
         parts = "<mo>,</mo>".join(f"<mn>{part}</mn>" for part in number.split("{,}"))
         formula = formula.replace(parts, f"<mn>{number.replace('{,}', ',')}</mn>")
-    if POWER.search(formula):
+    if POWER.search(formula) or SCRIPT.search(formula):
         root = ElementTree.fromstring(formula)
         for row in list(root.iter()):
             _pair_powers(row)
+            _close_up(row)
         formula = ElementTree.tostring(root, encoding="unicode", short_empty_elements=False)
     if 'display="block"' in formula:
         # the columns of `aligned` are set flush; those of a matrix are not, and stay in text style
@@ -158,6 +161,16 @@ def _pair_powers(row: ElementTree.Element) -> None:
                     row.remove(moved)
                 index = start
         index += 1
+
+
+def _close_up(item: ElementTree.Element) -> None:
+    """Take the spaces around relations and signs out of scripts, as TeX does: t−1 below a letter is one word."""
+    if item.tag in SCRIPTS | LIMITS:
+        for row in list(item)[1:]:
+            for sign in row.iter(f"{{{NAMESPACE}}}mo"):
+                if sign is not row and sign.text in RELATIONS - {",", ";"}:
+                    sign.set("lspace", "0")
+                    sign.set("rspace", "0")
 
 
 def _formula(items: list[ElementTree.Element]) -> str:
