@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
+from gllm_lib.book.html.pages import RenderError
 from gllm_lib.book.html.previews import block, previews
 from gllm_lib.book.html.render import render
 from tests.book.sample_site import write_site
@@ -27,6 +28,16 @@ def test_only_what_another_page_refers_to_is_stored() -> None:
     script = scripts[PurePosixPath("one/first.html")]
     assert script.startswith('(window.bookPreviews ??= {})["one/first.html"] = ')
     assert json.loads(script.split(" = ", 1)[1].rstrip(";\n")) == {"a": '<div id="a"><div>x</div></div>'}
+
+
+def test_a_link_out_of_the_book_is_left_to_the_check_of_links(tmp_path: Path) -> None:
+    content = '<a href="missing.html#a">x</a> <a href="../../outside.html#a">y</a>'
+    assert previews({PurePosixPath("index.html"): content}) == {}
+    site = write_site(tmp_path / "site")
+    page = site / "index.qmd"
+    page.write_text(page.read_text() + "\n[away](missing.html#a)\n")
+    with pytest.raises(RenderError, match=r"index: unresolved reference, a link to missing\.html#a"):
+        render(site, tmp_path / "_book")
 
 
 @pytest.mark.parametrize(
