@@ -22,9 +22,16 @@ SIGNS = {"proved": "✓", "supported": "◐", "refuted": "✗", "defined": "≔"
 
 
 def drawing(registry: Registry, computed: Mapping[str, Status]) -> str:
-    """Return the drawing as a block of HTML: its style, a place for it, its data and its script."""
+    """Return the drawing as a block of HTML: its style, a place for it, its data and its script.
+
+    It is empty where no statement rests on another.
+    """
     style, script = ((ASSETS / f"claim-graph.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
-    data = json.dumps(graph_data(registry, computed), ensure_ascii=False, separators=(",", ":")).replace("</", r"<\/")
+    found = graph_data(registry, computed)
+    if not found["claims"]:
+        return ""
+    # no name may end the data, or begin a comment that swallows their end
+    data = json.dumps(found, ensure_ascii=False, separators=(",", ":")).replace("<", r"\u003c")
     return (
         f'```{{=html}}\n<style>\n{style}</style>\n<div id="claim-graph"></div>\n'
         f'<script type="application/json" id="claim-graph-data">{data}</script>\n<script>\n{script}</script>\n```'

@@ -82,10 +82,19 @@ def test_the_drawing_opens_on_the_proved_statement_that_rests_on_most(small: Reg
     assert first_shown(registry({}), {}) == ""
 
 
-def test_no_name_ends_the_data(small: Registry) -> None:
-    found = re.search(r'id="claim-graph-data">(.*?)</script>', drawing(small, computed(small)))
+@pytest.mark.parametrize("name", ["Lemma </script>", "Lemma <!-- <script> of a comment", 'A "b" & \\ `c` é'])
+def test_no_name_ends_the_data_or_hides_their_end(name: str) -> None:
+    claims = registry({"01-one": [block("def-a", name), block("lem-b", "B", "def-a")]})
+    found = re.search(r'id="claim-graph-data">(.*?)</script>', drawing(claims, computed(claims)))
     assert found
-    assert json.loads(found[1])["claims"][2][1] == "Lemma </script>"
+    assert json.loads(found[1])["claims"][0][1] == name
+    assert "<" not in found[1]
+
+
+def test_a_book_in_which_nothing_rests_on_anything_has_no_drawing() -> None:
+    assert drawing(registry({}), {}) == ""
+    alone = registry({"01-one": [block("def-a", "A")]})
+    assert drawing(alone, computed(alone)) == ""
 
 
 def test_each_statement_that_uses_others_is_told_in_words(small: Registry) -> None:
