@@ -98,7 +98,8 @@ def tree(registry: Registry, computed: Mapping[str, Status], label: str) -> Iter
     """
     if label not in registry.claims:
         near = difflib.get_close_matches(label, registry.claims, n=1)
-        raise BookError(f"no chapter states {label}; {f'did you mean {near[0]}?' if near else 'see gllm claims'}")
+        named = label or "a claim without a label"
+        raise BookError(f"no chapter states {named}; {f'did you mean {near[0]}?' if near else 'see gllm claims'}")
     shown: set[str] = set()
 
     def below(label: str) -> Iterator[str]:

@@ -60,8 +60,9 @@ def _parser() -> argparse.ArgumentParser:
     render.set_defaults(run=_render)
 
     claims = _command(commands, "claims", "list every claim with its computed status; executes nothing")
-    claims.add_argument("--graph", metavar="LABEL", help="print what one claim rests on, as a tree")
-    claims.add_argument("--json", action="store_true", help="print a list with one object per claim")
+    form = claims.add_mutually_exclusive_group()
+    form.add_argument("--graph", metavar="LABEL", help="print what one claim rests on, as a tree")
+    form.add_argument("--json", action="store_true", help="print a list with one object per claim")
     _add_profile(claims)
     claims.set_defaults(run=_claims)
 
@@ -152,7 +153,7 @@ def _claims(options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps(rows, indent=1, ensure_ascii=False))
         return
-    if options.graph:
+    if options.graph is not None:
         for line in tree(registry, statuses(registry, evidence_by_claim(runs)), options.graph):
             print(line)
     else:

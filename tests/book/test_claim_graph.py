@@ -134,6 +134,10 @@ def test_the_command_prints_the_tree_of_the_book(
     assert set(shown) == {"prp-fourth-root", *whole.ancestors("prp-fourth-root")}
     assert main(["claims", "--graph", "prp-fourth-rot"]) == 1
     assert "did you mean prp-fourth-root?" in capsys.readouterr().err
+    assert main(["claims", "--graph", ""]) == 1
+    assert "no chapter states a claim without a label; see gllm claims" in capsys.readouterr().err
+    with pytest.raises(SystemExit):  # a tree is no list of objects
+        main(["claims", "--graph", "prp-fourth-root", "--json"])
 
 
 def test_a_tree_of_nothing_is_refused(small: Registry) -> None:
