@@ -63,6 +63,7 @@ class Chapter:
     sentences: dict[str, str] = field(default_factory=dict)  # in which the values stand
     outputs: dict[str, str] = field(default_factory=dict)
     figures: dict[str, str] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)  # of cells without a label: a number, which other cells move
 
 
 def compare(old: str | Path, new: str | Path) -> list[Difference]:
@@ -117,14 +118,19 @@ def _read_chapter(source: Path) -> Chapter:
     if not executed.is_file():
         return Chapter("")
     clean, notebook = read_notebook(source), read_notebook(executed)
-    chapter = Chapter(notebook.metadata["gllm"]["profile"])
     notebook.cells = [cell for cell in notebook.cells if cell.id != "overrides"]
+    size = notebook.metadata.get("gllm", {}).get("profile")
+    if not size or len(notebook.cells) != len(clean.cells):
+        raise BookError(f"{executed} is not {source.name} as 'gllm render' executes it; render the book again")
+    chapter = Chapter(size)
     for number, (before, cell) in enumerate(zip(clean.cells, notebook.cells, strict=True), 1):
         if cell.cell_type == "markdown":
             _read_text(chapter, f"{executed}, cell {number}", before.source, cell.source)
         elif cell.cell_type == "code":
             label = _LABEL.search(cell.source)
-            _read_outputs(chapter, label[1] if label else f"of cell {number} ({before.id})", cell)
+            place = label[1] if label else before.id
+            chapter.places[place] = place if label else f"of cell {number} ({before.id})"
+            _read_outputs(chapter, place, cell)
     for claim in claims_of(source.stem, notebook.cells):
         chapter.claims[claim.id] = claim.title
         chapter.statements[claim.id] = claim.statement
@@ -190,6 +196,7 @@ def _chapter_differences(name: str, old: Chapter, new: Chapter) -> Iterator[Diff
         yield Difference(name, "chapter", "", old.size or "not executed", new.size or "not executed")
     if not (old.size and new.size):
         return
+    places = old.places | new.places
     for kind, before, after in (
         ("claim", old.claims, new.claims),
         ("statement", old.statements, new.statements),
@@ -199,11 +206,11 @@ def _chapter_differences(name: str, old: Chapter, new: Chapter) -> Iterator[Diff
     ):
         for key, was, is_ in _changes(before, after):
             if kind in ("claim", "check", "output") or (key in before and key in after):
-                yield Difference(name, kind, key, was, is_)
+                yield Difference(name, kind, places.get(key, key) if kind == "output" else key, was, is_)
     for key, was, is_ in _changes(old.values, new.values):
         yield Difference(name, "value", key, was, is_, new.sentences.get(key) or old.sentences[key])
     for key, was, is_ in _changes(old.figures, new.figures):
-        yield Difference(name, "figure", key, *_sizes(was, is_))
+        yield Difference(name, "figure", places[key], *_sizes(was, is_))
 
 
 def _changes(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:

@@ -166,3 +166,24 @@ def test_a_folder_without_a_build_is_told(small, capsys, name, message):
         compare(folder, folder)
     assert main(["diff", str(folder), str(folder)]) == 2
     assert "give _book, build/preview or build/site of a clone" in capsys.readouterr().err
+
+
+def test_a_cell_added_above_makes_no_difference_below(builds, tmp_path):
+    shutil.copytree(builds / "first" / "_book", tmp_path / "_book")
+    folder = tmp_path / "_book" / "chapters" / "downloads"
+    for path in (folder / "01-first.ipynb", folder / "01-first-executed.ipynb"):
+        notebook = json.loads(path.read_text())
+        notebook["cells"].insert(1, {"cell_type": "markdown", "id": "added", "metadata": {}, "source": "More."})
+        path.write_text(json.dumps(notebook))
+    assert compare(builds / "first", tmp_path) == []
+
+
+@pytest.mark.parametrize("change", [lambda book: book["metadata"].pop("gllm"), lambda book: book["cells"].pop()])
+def test_a_notebook_that_was_executed_elsewhere_is_refused(builds, tmp_path, change):
+    shutil.copytree(builds / "first" / "_book", tmp_path / "_book")
+    path = tmp_path / "_book" / "chapters" / "downloads" / "01-first-executed.ipynb"
+    notebook = json.loads(path.read_text())
+    change(notebook)
+    path.write_text(json.dumps(notebook))
+    with pytest.raises(BookError, match=r"01-first-executed.ipynb is not 01-first.ipynb as .*; render the book again"):
+        compare(builds / "first", tmp_path)
