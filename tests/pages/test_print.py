@@ -12,7 +12,8 @@ from gllm_lib.book.html.numbering import walk
 from gllm_lib.book.print.formulas import typst_formulas
 from gllm_lib.book.print.pdf import write_typst
 
-NUMBER = re.compile(r'<a\s+href="#((?:\w{3}|eq)-[\w-]+)"\s+class="number"[^>]*>\(?([^<)]+)\)?</a>')
+KINDS = "thm|lem|cor|prp|cnj|def|exm|rem|alg|fig|tbl|eq"
+NUMBER = re.compile(rf'<a\s+href="#((?:{KINDS})-[\w-]+)"\s+class="number"[^>]*>\(?([^<)]+)\)?</a>')
 PRINTED = re.compile(
     r'#claim\("([\w-]+)", "([^"]+)"|#float\("\w+", "([\w-]+)", "([^"]+)"|#equation\("(eq-[\w-]+)", "\(([^"]+)\)"'
 )
@@ -36,6 +37,5 @@ def test_every_statement_figure_table_and_equation_has_the_number_of_the_pages(p
     write_typst(root / "build" / "site", tmp_path)
     found = PRINTED.findall((tmp_path / "main.typ").read_text())
     printed = dict([name for name in row if name] for row in found)
-    shown = {label: number for label, number in shown.items() if not label.startswith("sec-")}
-    assert len(printed) > 900
+    assert len(printed) > 700
     assert printed == shown
