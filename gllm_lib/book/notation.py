@@ -53,23 +53,30 @@ def read(path: Path) -> tuple[Group, ...]:
     return tuple(_group(path.name, group) for group in groups)
 
 
-def _group(name: str, group: dict[str, object]) -> Group:
-    title, chapters, given = (group.get(key) for key in ("title", "chapters", "symbols"))
-    if not (isinstance(title, str) and isinstance(chapters, str) and isinstance(given, list)) or len(group) != 3:
+def _group(name: str, group: object) -> Group:
+    told = group if isinstance(group, dict) else {}
+    title, chapters, given = (told.get(key) for key in ("title", "chapters", "symbols"))
+    if not (isinstance(title, str) and isinstance(chapters, str) and isinstance(given, list)) or len(told) != 3:
         raise BookError(f"{name}, group {title or 'without a title'}: it has title, chapters and symbols, all of them")
     symbols: list[Symbol] = []
     for row in given:
-        where = f"{name}, {title}, {row.get('symbol', 'a row without a symbol')}"
-        if NEEDED - set(row) or set(row) - NEEDED - OPTIONAL:
-            wrong = sorted((NEEDED - set(row)) | (set(row) - NEEDED - OPTIONAL))
-            raise BookError(f"{where}: check {', '.join(wrong)}; a row has {', '.join(sorted(NEEDED))}, perhaps code")
-        symbol = Symbol(**row)
+        symbol = _symbol(f"{name}, {title}", row)
         if twice := {letter for before in symbols for letter in before.letters} & set(symbol.letters):
             raise BookError(
-                f"{where}: {sorted(twice)[0]} stands already in this group; join the two, or split the group"
+                f"{name}, {title}, {symbol.symbol}: {sorted(twice)[0]} stands already in this group; join the two, or "
+                "split the group"
             )
         symbols.append(symbol)
     return Group(title, chapters, tuple(symbols))
+
+
+def _symbol(where: str, row: object) -> Symbol:
+    if not isinstance(row, dict) or not all(isinstance(value, str) for value in row.values()):
+        raise BookError(f"{where}: a row is {row!r:.80}; give a table of texts, symbol = '...' and so on")
+    if wrong := sorted((NEEDED - set(row)) | (set(row) - NEEDED - OPTIONAL)):
+        where = f"{where}, {row.get('symbol', 'a row without a symbol')}"
+        raise BookError(f"{where}: check {', '.join(wrong)}; a row has {', '.join(sorted(NEEDED))}, perhaps code")
+    return Symbol(**row)
 
 
 def problems(groups: tuple[Group, ...], labels: Collection[str]) -> list[str]:

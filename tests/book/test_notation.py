@@ -72,6 +72,8 @@ def test_one_meaning_in_two_groups_is_one(tmp_path):
         (ROW.replace(", shape", ", colour"), "check colour, shape; a row has"),
         (ROW + ",\n" + ROW, r"\\alpha stands already in this group"),
         (ROW + ",\n" + ROW.replace(r"'\alpha'", r"'\tau,\ \alpha'"), r"\\alpha stands already in this group"),
+        ("3", r"Grades: a row is 3; give a table of texts"),
+        (ROW.replace('"a share"', "4"), r"a row is \{.*; give a table of texts"),
     ],
 )
 def test_a_malformed_row_is_an_error(tmp_path, row, says):
@@ -95,7 +97,12 @@ def test_a_label_that_the_book_does_not_have_is_found_by_the_linter(small):
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("a = [", "not valid TOML"), ("a = 1", "a list of tables"), ('[[group]]\ntitle = "x"', "has title, chapters and")],
+    [
+        ("a = [", "not valid TOML"),
+        ("a = 1", "a list of tables"),
+        ("group = [1]", "has title"),
+        ('[[group]]\ntitle = "x"', "has title, chapters and"),
+    ],
 )
 def test_a_broken_file_is_an_error(tmp_path, text, says):
     (tmp_path / FILE).write_text(text)
