@@ -18,8 +18,8 @@ def errata(listed: Sources, registry: Registry, evidence: Evidence) -> str:
     """Return the refuted statements by source, in the order of its items, each with its witness and its correction."""
     computed = statuses(registry, evidence)
     place = {item.id: number for number, item in enumerate(listed.items)}
-    named = {claim.id: min(cited_ids(claim.source), key=lambda name: place.get(name, len(place)), default=claim.source)
-             for claim in registry.claims.values() if claim.refuted}  # fmt: skip
+    cited = {claim.id: cited_ids(claim.source) for claim in registry.claims.values() if claim.refuted}
+    named = {label: min(items, key=lambda name: place.get(name, len(place))) for label, items in cited.items() if items}
     by_source: dict[str, list[Claim]] = {}
     for label in sorted(named, key=lambda label: place.get(named[label], len(place))):
         by_source.setdefault(named[label].split()[0], []).append(registry.claims[label])
@@ -52,12 +52,13 @@ def _entry(claim: Claim, item: str, registry: Registry, computed: Mapping[str, S
     """Return one erratum: where it stands, what is printed, the counterexample that ran, what is true instead."""
     where = re.sub(r" \([^()]*[a-z]{2}[^()]*\)$", "", item.partition(" ")[2]).replace("l. ", "Line ")
     title = claim.title.removesuffix(", as printed")
+    title = title if title[1:2].isupper() or title[1:2].isdigit() else title[:1].lower() + title[1:]  # FP32 stays
     says = " ".join(symbols(record["says"]) for record in evidence.get(claim.id, []))
     better = "; ".join(f"@{other.id} {other.title}, {computed[other.id]}" for other in _corrections(claim, registry))
     quoted = "\n".join("> " + line for line in claim.statement.splitlines())
     return "\n\n".join(
         [
-            f"### {where}: {title[:1].lower()}{title[1:]} {{#erratum-{claim.id} .unnumbered}}",
+            f"### {where}: {title} {{#erratum-{claim.id} .unnumbered}}",
             f"**Printed** ({claim.source}; here @{claim.id}).",
             quoted,
             f"**Counterexample.** {says or 'Not run in this build.'}",

@@ -66,6 +66,18 @@ def test_a_book_without_errata_says_so():
     assert errata(SOURCES, registry({}), {}) == "No statement is refuted."
 
 
+@pytest.mark.parametrize(("title", "told"), [("FP32 moments", "FP32 moments"), ("A law", "a law"), ("$X$", "$X$")])
+def test_a_title_goes_on_in_small_letters_unless_it_begins_with_an_abbreviation(title, told):
+    claims = registry({"01-first": [{"cell_type": "markdown", "source": printed("rem-a-printed", "OE Tab. 1", title)}]})
+    assert f"### Tab. 1: {told} {{#erratum" in errata(SOURCES, claims, {})
+
+
+def test_what_no_source_states_is_no_erratum():
+    text = printed("rem-ours-printed", "new", "Ours")
+    claims = registry({"01-first": [{"cell_type": "markdown", "source": text}]})
+    assert errata(SOURCES, claims, {}) == "No statement is refuted."
+
+
 def run_of(seconds, cpu, *records):
     facts = {"seconds": seconds, "cpu_seconds": cpu, "machine": "a machine", "versions": {}}
     shown = [({"data": {MIME_TYPE: record}},) for record in records]
