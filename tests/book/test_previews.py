@@ -259,3 +259,12 @@ def test_a_figure_in_a_preview_is_clipped_by_its_own_paths(opened: Any) -> None:
     names = clipped.evaluate_all("all => all.map(e => e.getAttribute('clip-path').slice(5, -1))")
     assert all(page.locator(f"{CARD} [id='{name}']").count() == 1 for name in set(names))
     assert page.locator(f"{CARD} svg").bounding_box()["width"] > 300
+
+
+@pytest.mark.browser
+def test_a_reference_that_is_folded_away_meanwhile_shows_nothing(opened: Any) -> None:
+    page = opened(FIRST)
+    link = reference(page, "#fig-gain")
+    link.evaluate("e => { e.focus({ focusVisible: true }); e.style.display = 'none'; }")
+    page.wait_for_timeout(600)  # more than the moment before a preview opens
+    assert not page.locator(CARD).is_visible()

@@ -83,7 +83,7 @@ const hide = () => {
 const show = async (link, by) => {
   wanted = link;
   const html = await behind(link);
-  if (!html || wanted !== link) return Boolean(html);
+  if (!html || wanted !== link || !link.getClientRects().length) return Boolean(html); // none, another, or gone meanwhile
   hide();
   [shown, how] = [link, by];
   if (by === "hover") link.removeAttribute("title"); // else the browser's own box covers the preview
