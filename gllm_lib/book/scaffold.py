@@ -61,7 +61,11 @@ def new_chapter(project: Project, title: str, number: int | None = None) -> Path
         raise BookError(f"the book has the label {min(twice)} already; give the chapter another title")
     listed = _listed(project, f"chapters/{name}.ipynb", number)
     checks.write_text(path, _notebook(title, slug, number))
-    checks.write_text(project.root / "_quarto.yml", listed)
+    try:
+        checks.write_text(project.root / "_quarto.yml", listed)
+    except BaseException:
+        path.unlink()  # a notebook that is not listed would hold its number
+        raise
     return path
 
 

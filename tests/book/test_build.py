@@ -216,6 +216,23 @@ def test_new_chapters_take_their_place(small, capsys):
     assert {"prp-later-first", "prp-between-two-first"} <= set(registry.claims)
 
 
+def test_a_new_chapter_that_cannot_be_listed_leaves_nothing(small, monkeypatch):
+    write = checks.write_text
+
+    def interrupted(path, text):
+        if path.name == "_quarto.yml":
+            raise KeyboardInterrupt
+        return write(path, text)
+
+    before = (small.root / "_quarto.yml").read_text(), sorted((small.root / "chapters").iterdir())
+    with monkeypatch.context() as patch:
+        patch.setattr(checks, "write_text", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            new_chapter(small, "Later", 7)
+    assert ((small.root / "_quarto.yml").read_text(), sorted((small.root / "chapters").iterdir())) == before
+    assert new_chapter(small, "Later", 7).name == "07-later.ipynb"
+
+
 def test_new_chapters_leave_planned_numbers_alone(small, monkeypatch, capsys):
     monkeypatch.chdir(small.root)
     listed = small.root / "chapters" / "sources.toml"
