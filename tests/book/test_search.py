@@ -58,6 +58,7 @@ def test_a_formula_reads_as_one_line(tex: str, text: str) -> None:
     [
         (r"Below $\nu_{2}$, a_b \alpha", r"Below ν_2, a_b \alpha"),
         (r"in $O(d\log d)$ steps", "in O(d log d) steps"),
+        (r"For $5 or $6, or \$7 and $x$", "For $5 or $6, or $7 and x"),
         (r"$\Lambda(g) \le 1$ at $\log \nu$", "Λ(g) ≤ 1 at log ν"),
         (r"Costs $5, and a_b", "Costs $5, and a_b"),
     ],

@@ -64,6 +64,8 @@ LAST = (
     ("❴", "{"),
     ("❵", "}"),
 )
+# as pandoc reads it: no space inside the dollars, no digit behind them, none of them escaped
+FORMULA = re.compile(r"(?<!\\)\$(?!\s)((?:\\.|[^$\\])+)(?<!\s)\$(?!\d)")
 RELATIONS = r"\s*(:?[=≠<>≤≥≈∼≡∝∈∉⊂⊆→←↦⇒⇔]+:?)\s*"
 
 
@@ -84,5 +86,6 @@ def linear(tex: str) -> str:
 
 
 def linear_text(markdown: str) -> str:
-    """Return a line of markdown with each formula between dollars as text."""
-    return re.sub(r"\$([^$]+)\$", lambda found: linear(found[1]).replace("\u00a0", " "), markdown)
+    """Return a line of markdown with each formula between dollars as text; a price such as $5 is no formula."""
+    text = FORMULA.sub(lambda found: linear(found[1]).replace("\u00a0", " "), markdown)
+    return text.replace(r"\$", "$")
