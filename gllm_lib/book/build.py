@@ -8,19 +8,23 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from gllm_lib import checks
 from gllm_lib.book import lint
 from gllm_lib.book.html.render import render
 from gllm_lib.book.kernel import in_threads
 from gllm_lib.book.print import epub, pdf
 from gllm_lib.book.project import BookError, Project, read_notebook, read_notebooks, read_registry
 from gllm_lib.book.quarto import render_with_quarto
-from gllm_lib.book.run import current_runs, execute, require_imports, run_chapters
+from gllm_lib.book.run import LIBRARY, current_runs, execute, require_imports, run_chapters
 from gllm_lib.book.stage import stage
 from gllm_lib.checks import GllmError
 from gllm_lib.proofs.claims import Claim
+
+MADE_FROM = ".made-from"  # in a folder of pages: what they were made from, so that an unchanged book is left alone
 
 
 def build_book(
@@ -57,9 +61,25 @@ def build_book(
             epub.render_epub(site, out)
         elif quarto and (command := shutil.which("quarto")):
             render_with_quarto(command, site, out)
-        else:
+        elif (made_from := _made_from(site)) != _noted(project, out):
             render(site, out)
+            checks.write_text(out / MADE_FROM, made_from)
     return out
+
+
+def _made_from(site: Path) -> str:
+    """Return a digest of all that the built-in renderer makes pages from: the staged folder, its code, pandoc."""
+    files = [(path.relative_to(base), path) for base in (site, LIBRARY) for path in base.rglob("*")]
+    named = [
+        f"{name} {checks.sha256(path)}\n" for name, path in sorted(files) if path.is_file() and path.suffix != ".pyc"
+    ]
+    return checks.digest(line.encode() for line in [*named, version("pypandoc_binary")])
+
+
+def _noted(project: Project, out: Path) -> str:
+    """Return the digest that a folder of pages bears, or nothing if it has none or lacks a page."""
+    whole = all((out / page).with_suffix(".html").is_file() for page in project.pages)
+    return (out / MADE_FROM).read_text(encoding="utf-8") if whole and (out / MADE_FROM).is_file() else ""
 
 
 def not_executed(project: Project) -> list[str]:

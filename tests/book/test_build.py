@@ -57,6 +57,28 @@ def test_a_book_is_built_again_with_the_same_bytes_and_a_failed_build_leaves_it(
 
 
 @executed_before
+def test_pages_are_made_again_when_what_they_are_made_from_changes_or_one_is_gone(inside, monkeypatch):
+    made, render = [], build.render
+    monkeypatch.setattr(build, "render", lambda site, out: (made.append(out.name), render(site, out)))
+    index, page = inside.root / "index.qmd", inside.root / "_book" / "chapters" / "01-first.html"
+    changes = (
+        lambda: index.write_text(index.read_text() + "\nOne sentence more.\n"),
+        page.unlink,
+        lambda: monkeypatch.setattr(build, "version", lambda _: "another pandoc"),
+        (inside.root / "_book" / ".made-from").unlink,
+    )
+    for change in changes:
+        for _ in range(2):
+            assert main(["render", "--no-quarto"]) == 0
+        assert len(made) == 1, change
+        made.clear()
+        change()
+    assert main(["render", "--no-quarto"]) == 0
+    assert made == ["_book"]
+    assert page.is_file()
+
+
+@executed_before
 def test_another_size_goes_to_the_preview(inside, capsys):
     assert main(["render", "--smoke", "1"]) == 0
     assert capsys.readouterr().out == "The book is ready: open build/preview/chapters/01-first.html\n"
