@@ -12,7 +12,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -74,16 +74,26 @@ def _visited_rows_only(model: GPT, optimizer: torch.optim.Optimizer | Optimizers
 
 
 @contextmanager
-def _kept(save: Callable[[], None], next_loss: Callable[[], tuple[float, float]]) -> Iterator[None]:
-    """Write the steps so far where an evaluation inside fails, if their next loss and norm show that they are good."""
+def _kept(model: GPT, save: Callable[[], None], next_loss: Callable[[], tuple[float, float]]) -> Iterator[None]:
+    """Write the steps so far where an evaluation inside fails, if it left the weights and their next loss is good."""
+    before = {name: each.clone() for name, each in model.state_dict().items()}
     try:
         yield
     except Diverged:
         raise
-    except Exception:
-        if _good(next_loss()):
-            save()
+    except Exception as error:
+        try:
+            if _same(model.state_dict(), before) and _good(next_loss()):
+                save()
+        except Exception as other:  # the error of the evaluation is the one to hear of
+            error.add_note(f"the steps so far could not be written either: {other}")
         raise
+
+
+def _same(state: dict[str, torch.Tensor], before: dict[str, torch.Tensor]) -> bool:
+    return state.keys() == before.keys() and all(
+        each.dtype == before[name].dtype and torch.equal(each, before[name]) for name, each in state.items()
+    )
 
 
 def train(
@@ -105,8 +115,8 @@ def train(
     and, once the finished state is written, at the end; training stops once `until(history)` holds. The loss and the
     gradient after the last update are computed too, to show that it was good. With a `folder`, a call that was killed
     goes on, bit for bit, from its last checkpoint, whose weights replace those of `model`, and a call that `evaluate`
-    ended from there; give every initialisation its own folder. In a process group of torch.distributed each process
-    takes its share of the micro-batches, of which there are at least as many as processes, and the first one writes.
+    ended from there, unless it changed weights before; give every initialisation its own folder. In a process group of
+    torch.distributed each process takes its share of the micro-batches, at least one, and the first process writes.
     Raises InputError or InputTypeError for data, recipe or checkpoint that do not fit, FileError for a checkpoint that
     is broken or a folder that takes none, and Diverged for a loss that is not finite, before or after the last update.
     """
@@ -203,7 +213,8 @@ def _run(
         while True:
             good = folder if saved else None
             if evaluate and evaluate_every and 0 < done < recipe.steps and done % evaluate_every == 0:
-                with _kept(save, partial(gradient, model, data, recipe, done)):
+                keep = partial(_kept, model, save, partial(gradient, model, data, recipe, done))
+                with nullcontext() if folder is None else keep():
                     _ask(evaluate, model, evaluations, done, good)
             last = done == recipe.steps or (until is not None and done > 0 and _agreed(until(history())))
             if last and saved == done:

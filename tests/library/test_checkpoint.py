@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -94,15 +95,49 @@ def test_an_evaluation_that_fails_on_the_way_loses_no_step_unless_the_run_diverg
     assert state(resumed) == state(whole)
 
 
-def test_weights_that_a_failing_evaluation_broke_are_not_kept(tmp_path: Path) -> None:
-    def poison(model: GPT) -> float:
+def poison(model: GPT) -> None:
+    model.norm.weight[0] = np.nan
+
+
+def halve(model: GPT) -> None:
+    for each in model.parameters():  # as an evaluation of averaged weights does, which puts the others back at its end
+        each.mul_(0.5)
+
+
+def widen(model: GPT) -> None:
+    model.double()
+
+
+@pytest.mark.parametrize("change", [poison, halve, widen])
+def test_weights_that_a_failing_evaluation_changed_are_not_kept(change: Callable[[GPT], None], tmp_path: Path) -> None:
+    def fail(model: GPT) -> float:
         with torch.no_grad():
-            model.norm.weight[0] = np.nan
+            change(model)
         raise ZeroDivisionError
 
+    recipe = changed(save_every=4)
     with pytest.raises(ZeroDivisionError):
-        train(build(), TOKENS, changed(save_every=0), folder=tmp_path, evaluate=poison, evaluate_every=5)
-    assert not checkpoint_path(tmp_path).exists()
+        train(build(), TOKENS, recipe, folder=tmp_path, evaluate=fail, evaluate_every=5)
+    whole, resumed = build(), build()
+    history = train(whole, TOKENS, recipe)
+    assert same(train(resumed, TOKENS, recipe, folder=tmp_path), history)
+    assert state(resumed) == state(whole)
+
+
+def test_the_error_of_an_evaluation_comes_through_whatever_it_left(tmp_path: Path) -> None:
+    def freeze(model: GPT) -> float:
+        model.requires_grad_(False)  # there is no next gradient
+        raise ZeroDivisionError
+
+    def block(model: GPT) -> float:
+        (tmp_path / "run").rmdir()
+        (tmp_path / "run").touch()  # no checkpoint goes into a file
+        raise ZeroDivisionError
+
+    for evaluate in (freeze, block):
+        with pytest.raises(ZeroDivisionError) as caught:
+            train(build(), TOKENS, changed(save_every=0), folder=tmp_path / "run", evaluate=evaluate, evaluate_every=5)
+        assert "the steps so far could not be written" in caught.value.__notes__[0]
 
 
 KILLED = """
