@@ -74,6 +74,8 @@ def _fold_embedding(state: dict[str, Tensor], grading: Grades, config: GPTConfig
     metric, table = grading.metric(), state["embedding.weight"]
     if metric is not None and metric.ndim == 1:
         state["embedding.weight"] = table * metric
+        if config.tied and not metric.all():
+            raise CompileError("base**q is 0 for a grade of embedding; put it back in range with clamp_grades()")
         for name in ("norm.weight", "norm.bias"):
             if config.tied and name in state:  # the head reads the graded table too, so its input is graded back
                 state[name] = state[name] / metric

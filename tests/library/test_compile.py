@@ -215,3 +215,10 @@ def test_bad_arguments_are_refused():
         model.grading.heads[0, 0, 0] = math.nan
     with pytest.raises(CompileError, match="heads hold NaN"):
         compile_grades(model)
+    tied = build(gpt2_like(*SMALL, grading=Grading(embedding=[0.0], learned=("embedding",))))
+    with torch.no_grad():
+        tied.grading.embedding.fill_(-1100.0)  # a scale of 0, by which no gain can be divided
+    assert tied(tokens_of()).isfinite().all()
+    with pytest.raises(CompileError, match=r"is 0 for a grade of embedding.*clamp_grades"):
+        compile_grades(tied)
+    assert torch.equal(compile_grades(tied, untie=True)(tokens_of()), tied(tokens_of()))
