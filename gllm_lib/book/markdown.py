@@ -6,6 +6,8 @@ import re
 
 from gllm_lib.book import greek
 
+PAIR = r"\([^()]*\)"
+
 
 def plain(text: str) -> str:
     """Return the words of a docstring or a scope as markdown that shows them as they are."""
@@ -21,9 +23,16 @@ def symbols(text: str) -> str:
         words = words.replace(typed, meant)
     words = re.sub(r"\bsqrt ?(?=[\d(])", "√", words)
     words = re.sub(r"(?<![\w-])-(?=\w)", "−", words)
-    words = re.sub(r"\\\^\(([^()\s]+)\)", lambda m: f"^{m[1].replace('-', '−')}^", plain(words))
+    words = re.sub(r"(?<=\d) x (?=\d)", " × ", words)
+    words = re.sub(r"\b(?!z3)([a-z])(\d)\b", r"\1_\2", words)  # z3 is the solver
+    words = re.sub(rf"\\\^\(((?:[^()]|{PAIR})+)\)", _raised, plain(words))
     words = re.sub(r"\\\^(−?\w+)", r"^\1^", words)
     return re.sub(r"(?<![\w~])([^\W\d_])\\_(\w+)(?!\w|\()", r"\1~\2~", words)
+
+
+def _raised(found: re.Match[str]) -> str:
+    """Return a power in parentheses as raised words, of which pandoc wants the spaces marked."""
+    return "^" + found[1].replace("-", "−").replace(" ", r"\ ") + "^"
 
 
 def rows(header: list[str], body: list[list[str]], widths: str) -> str:

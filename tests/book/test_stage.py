@@ -127,6 +127,9 @@ def test_a_witness_is_shown_with_its_symbols():
     assert symbols(typed) == "α = (3/5, 2/5), Λ(t) = e^x^ ≥ ν^−2^ and not alphabet, at −2 |q|^2^, well-known"
     typed = "a^(-k-1) - sqrt 2, x_0 in V_max -> sqrt(3), log_gain(u), t_interval(x), varsigma"
     assert symbols(typed) == "a^−k−1^ − √2, x~0~ in V~max~ → √(3), log\\_gain(u), t\\_interval(x), ς"
+    typed = "C^((alpha - beta)/(alpha + beta)) = 2^(31), 16 x 10, x1 = 0 by z3, e^(-1) and f(x)"
+    meant = r"C^(α\ −\ β)/(α\ +\ β)^ = 2^31^, 16 × 10, x~1~ = 0 by z3, e^−1^ and f(x)"
+    assert symbols(typed) == meant
 
 
 def test_an_unknown_table_is_an_error(small):
