@@ -40,7 +40,7 @@ def test_a_power_has_the_whole_pair_as_its_base() -> None:
     assert re.search(r"<mi>x</mi><mo>\+</mo><msup>", text)
     assert re.search(r"<msup><mrow><mo [^>]*>\|</mo><mi>x</mi>", mathematics(r"$$\bigl|x\bigr|^2$$"))
     inner = mathematics(r"$$((a + \|v\|^2))$$")
-    assert re.search(r"<mo>\+</mo><msup><mrow><mo [^>]*>‖</mo><mi>v</mi><mo [^>]*>‖</mo></mrow>", inner)
+    assert re.search(r"<mi>v</mi><msup><mo [^>]*>‖</mo><mn>2</mn></msup>", inner)  # these bars do not grow
     assert re.search(r"<msup><mrow><mo [^>]*>\(</mo><mi>A</mi>", mathematics(r"$$P\bigl(A | B\bigr)^2$$"))
 
 
@@ -82,4 +82,34 @@ def test_signs_in_scripts_stand_close() -> None:
     for sign in ("−", "≠", "&lt;"):
         assert f'<mo lspace="0" rspace="0">{sign}</mo>' in text
     assert "</msub><mo>−</mo>" in text  # not in a script
-    assert text.count('lspace="0"') == 3
+    assert text.count('lspace="0" rspace="0"') == 3
+
+
+def test_bars_grow_for_what_is_tall_only() -> None:
+    small = mathematics(r"$\lVert w_l^*\rVert^2$")
+    assert 'stretchy="true"' not in small
+    assert re.search(r"</msubsup><msup><mo [^>]*>‖</mo><mn>2</mn></msup>", small)
+    assert 'stretchy="true"' in mathematics(r"$$\lVert\frac ab\rVert$$")
+
+
+def test_a_power_of_small_parentheses_stands_at_the_closing_one() -> None:
+    assert re.search(r"<msup><mo [^>]*>\)</mo><mi>k</mi></msup>", mathematics(r"$(8^8/7^7)^k$"))
+
+
+def test_a_prime_stands_on_the_line() -> None:
+    assert '<mrow><mi>θ</mi><mo lspace="0" rspace="0">′</mo></mrow>' in mathematics(r"$\theta'$")
+
+
+def test_dots_between_signs_stand_in_the_middle() -> None:
+    text = mathematics(r"$a \le \dots \le b$ and $x + \dots + y$ and $(1 + x + \dots)$ and $p \circ\dots\circ q$")
+    assert text.count("⋯") == 4
+    assert "⋯" not in mathematics(r"$a, \dots, b$ and $a_1 \dots a_n$")
+
+
+def test_operators_have_no_spaces_beside_signs_and_marks() -> None:
+    assert '<msub><mo lspace="0">∑</mo>' in mathematics(r"$D = \sum_i x$")
+    assert "<msub><mo>∑</mo>" in mathematics(r"$2\sum_i x$")
+    closed = mathematics(r"$\{\operatorname{cap}_l, x\} = \operatorname{cap}_l$")
+    assert closed.count('lspace="0" rspace="0">cap') == 2
+    assert '<mo form="prefix" lspace="0" rspace="0">min</mo>' in mathematics(r"$\max_l \min(x)$")
+    assert 'lspace="0.167em" rspace="0">min</mo>' in mathematics(r"$(c)\min(x)$")

@@ -1,8 +1,9 @@
 """What pandoc's MathML leaves to be done, seen in Chromium.
 
-Spaces around named functions; accents, which it writes with combining characters; aligned rows in display style; powers
-of big parentheses; spaces in scripts; thousands, which it takes for lists; heads of columns without words; and places
-where a long formula in running text may break, so that it does not widen a narrow page.
+Spaces around named functions and big operators; accents, which it writes with combining characters; primes, which a
+browser raises twice; aligned rows in display style; bars that grow for a script; powers of big parentheses; dots
+between signs; spaces in scripts; thousands, which it takes for lists; heads of columns without words; and places where
+a long formula in running text may break, so that it does not widen a narrow page.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from gllm_lib.book.html.linear import linear
 
 NAMESPACE = "http://www.w3.org/1998/Math/MathML"
 ElementTree.register_namespace("", NAMESPACE)
-POWER = re.compile(r'<m(?:sup|sub|subsup)><mo [^>]*form="')
 SIGN = re.compile(r'<mi>([+−±·×])</mi>(?=(?:<m(?:sup|sub|subsup)>)?<mo [^>]*form="postfix">[‖|])')  # before a norm
 BARS = ("|", "∥", "‖", "∣")
 FUNCTION = re.compile(
@@ -30,7 +30,11 @@ SPACING = {"\u0302": "^", "\u0303": "\u02dc", "\u0307": "\u02d9", "\u0308": "\u0
 RELATIONS = set("=≠<>≤≥≪≫≈≡∼≃≅∝∈∉⊂⊆⊃⊇→←↦⟶⟹⇒⇔≔≺≼⪯⪰≻≽+−±·×∪∩∧∨,;") | {":=", "⟼", "∣"}
 SCRIPTS = {f"{{{NAMESPACE}}}{name}" for name in ("msup", "msub", "msubsup")}
 LIMITS = {f"{{{NAMESPACE}}}{name}" for name in ("munder", "mover", "munderover")}
-SCRIPT = re.compile(r"<m(?:sub|sup|subsup|under|over|underover)>.*<mo>")
+TALL = {f"{{{NAMESPACE}}}{name}" for name in ("mfrac", "mtable", "msqrt", "mroot", "munder", "munderover")}
+MO, MI, MROW = (f"{{{NAMESPACE}}}{name}" for name in ("mo", "mi", "mrow"))
+BIG = set("∑∏∐∫⋃⋂⨁⨂⋁⋀")
+CENTRED = (RELATIONS | set("∘⋅⊕⊗")) - {",", ";"}  # dots between these stand in the middle of the line
+THIN = "0.167em"
 FORMULA = re.compile(r"([(\[“‘]*)(<math\b.*?</math>)((?:[.,;:!?)\]’”…])*)", re.DOTALL)
 HEAD = re.compile(r"<th\b([^>]*)>(.*?)</th>", re.DOTALL)
 THOUSANDS = re.compile(r"\d{1,3}(?:\{,\}\d{3})+(?:\.\d+)?")
@@ -77,11 +81,15 @@ def _mended(formula: str) -> str:
     for number in THOUSANDS.findall(source[1] if source else ""):  # 524{,}288 is one number, not a list of two
         parts = "<mo>,</mo>".join(f"<mn>{part}</mn>" for part in number.split("{,}"))
         formula = formula.replace(parts, f"<mn>{number.replace('{,}', ',')}</mn>")
-    if POWER.search(formula) or SCRIPT.search(formula):
+    if "<mo" in formula or "…" in formula:
         root = ElementTree.fromstring(formula)
+        for row in root.iter():
+            _keep_bars_small(row)
         for row in list(root.iter()):
             _pair_powers(row)
+            _lower(row)
             _close_up(row)
+            _space_row(row)
         formula = ElementTree.tostring(root, encoding="unicode", short_empty_elements=False)
     if 'display="block"' in formula:
         # the columns of `aligned` are set flush; those of a matrix are not, and stay in text style
@@ -92,8 +100,8 @@ def _mended(formula: str) -> str:
 
 def _spaced(found: re.Match[str]) -> str:
     """Return a named function as an operator with TeX's thin spaces: before it after a letter, after it unless "("."""
-    left = "0.167em" if found["before"] else "0"
-    right = "0" if found["bare"] and not found["script"] else "0.167em"
+    left = THIN if found["before"] else "0"
+    right = "0" if found["bare"] and not found["script"] else THIN
     words = re.sub(r"^lim(?=sup|inf)", "lim ", found["applied"] or found["limit"])
     name = f'<mo form="prefix" lspace="{left}" rspace="{right}">{words}</mo>'
     return f"{found['before'] or ''}{found['script'] or ''}{name}{found['bare'] or ''}"
@@ -153,7 +161,7 @@ def _pair_powers(row: ElementTree.Element) -> None:
         elif opened:
             fence.set("form", "postfix")
             start = opened.pop()
-            if scripted:
+            if scripted and fence.get("stretchy") != "false":  # one that does not grow carries its script itself
                 pair = ElementTree.Element(f"{{{NAMESPACE}}}mrow")
                 pair.extend([*row[start:index], fence])
                 item[0] = pair
@@ -161,6 +169,76 @@ def _pair_powers(row: ElementTree.Element) -> None:
                     row.remove(moved)
                 index = start
         index += 1
+
+
+def _keep_bars_small(row: ElementTree.Element) -> None:
+    """Keep the bars of a norm as high as letters, whose scripts TeX lets stand out, unless they hold something tall."""
+    ends = [row[0], row[-1]] if len(row) > 1 else []
+    if all(end.tag == MO and end.text in BARS for end in ends) and not any(inside.tag in TALL for inside in row.iter()):
+        for end in ends:
+            if end.get("stretchy") == "true":
+                end.set("stretchy", "false")
+
+
+def _lower(item: ElementTree.Element) -> None:
+    """Set a script on a pair that does not grow at its closing sign; a prime, raised already, stands on the line."""
+    if item.tag not in SCRIPTS:
+        return
+    base, *scripts = item
+    if len(scripts) == 1 and scripts[0].tag == MO and scripts[0].text in ("′", "″", "‴"):
+        item.tag = MROW
+        scripts[0].attrib.update(lspace="0", rspace="0")
+    elif (
+        base.tag == MROW and len(base) > 1 and base[-1].get("form") == "postfix" and base[-1].get("stretchy") == "false"
+    ):
+        closing = ElementTree.Element(item.tag)
+        closing.extend([base[-1], *scripts])
+        item.tag = MROW
+        item[:] = [*base[:-1], closing]
+
+
+def _space_row(row: ElementTree.Element) -> None:
+    """Give operators the spaces of TeX that depend on their neighbours, and dots between signs their height."""
+    if row.tag in SCRIPTS | LIMITS | TALL - {f"{{{NAMESPACE}}}msqrt"}:
+        return
+    items = list(row)
+    for before, item, after in zip([None, *items], items, [*items[1:], None], strict=False):
+        core = _core(item)
+        last, following = (None if other is None else _core(other) for other in (before, after))
+        if item.text == "…" and _sign(last) and (after is None or _sign(following) or _form(following) == "postfix"):
+            item.text = "⋯"
+        elif core.text in BIG and (last is None or (last.tag == MO and _form(last) != "postfix")):
+            core.set("lspace", "0")
+        elif _named(core):
+            if last is not None and (last.text in BIG or _named(last)):
+                core.set("lspace", "0")
+            elif _form(last) == "postfix":
+                core.set("lspace", THIN)
+            if (
+                following is None
+                or following.text in ("/", ".", ",", ";")
+                or _sign(following)
+                or _form(following) == "postfix"
+            ):
+                core.set("rspace", "0")
+
+
+def _core(item: ElementTree.Element) -> ElementTree.Element:
+    """Return what carries the scripts of an item, or the item."""
+    return item[0] if item.tag in SCRIPTS | LIMITS else item
+
+
+def _sign(item: ElementTree.Element | None) -> bool:
+    return item is not None and item.tag == MO and not item.get("form") and item.text in CENTRED
+
+
+def _form(item: ElementTree.Element | None) -> str | None:
+    return None if item is None else item.get("form")
+
+
+def _named(item: ElementTree.Element) -> bool:
+    """Return whether this is a function with a name in letters, which `_spaced` has given spaces."""
+    return item.get("form") == "prefix" and "lspace" in item.attrib and (item.text or "")[:1].isalpha()
 
 
 def _close_up(item: ElementTree.Element) -> None:
