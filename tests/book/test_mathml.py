@@ -47,6 +47,7 @@ def test_a_power_has_the_whole_pair_as_its_base() -> None:
 def test_double_bars_of_a_norm_are_not_a_relation() -> None:
     assert "∥" not in mathematics(r"$\|v\| + \left\|w\right\|$").split("<annotation")[0]
     assert "<mo>∥</mo>" in mathematics(r"$a \parallel b$")
+    assert '<mo stretchy="false" form="postfix">|</mo><mo>+</mo>' in mathematics(r"$|G|+\epsilon$")
 
 
 def test_a_long_inline_formula_breaks_after_its_relations_and_in_no_number() -> None:
@@ -112,4 +113,5 @@ def test_operators_have_no_spaces_beside_signs_and_marks() -> None:
     closed = mathematics(r"$\{\operatorname{cap}_l, x\} = \operatorname{cap}_l$")
     assert closed.count('lspace="0" rspace="0">cap') == 2
     assert '<mo form="prefix" lspace="0" rspace="0">min</mo>' in mathematics(r"$\max_l \min(x)$")
+    assert 'rspace="0">min</mo>' in mathematics(r"$x \min\bigl(a\bigr)$")
     assert 'lspace="0.167em" rspace="0">min</mo>' in mathematics(r"$(c)\min(x)$")

@@ -32,6 +32,7 @@ SCRIPTS = {f"{{{NAMESPACE}}}{name}" for name in ("msup", "msub", "msubsup")}
 LIMITS = {f"{{{NAMESPACE}}}{name}" for name in ("munder", "mover", "munderover")}
 TALL = {f"{{{NAMESPACE}}}{name}" for name in ("mfrac", "mtable", "msqrt", "mroot", "munder", "munderover")}
 MO, MI, MROW = (f"{{{NAMESPACE}}}{name}" for name in ("mo", "mi", "mrow"))
+SIGNS = tuple("+−±·×")
 BIG = set("∑∏∐∫⋃⋂⨁⨂⋁⋀")
 CENTRED = (RELATIONS | set("∘⋅⊕⊗")) - {",", ";"}  # dots between these stand in the middle of the line
 THIN = "0.167em"
@@ -161,6 +162,8 @@ def _pair_powers(row: ElementTree.Element) -> None:
         elif opened:
             fence.set("form", "postfix")
             start = opened.pop()
+            if index + 1 < len(row) and row[index + 1].tag == MI and row[index + 1].text in SIGNS:
+                row[index + 1].tag = MO  # taken for a sign before a number, after a bar that seemed to open
             if scripted and fence.get("stretchy") != "false":  # one that does not grow carries its script itself
                 pair = ElementTree.Element(f"{{{NAMESPACE}}}mrow")
                 pair.extend([*row[start:index], fence])
@@ -214,12 +217,9 @@ def _space_row(row: ElementTree.Element) -> None:
                 core.set("lspace", "0")
             elif _form(last) == "postfix":
                 core.set("lspace", THIN)
-            if (
-                following is None
-                or following.text in ("/", ".", ",", ";")
-                or _sign(following)
-                or _form(following) == "postfix"
-            ):
+            opens = _form(following) == "prefix" and core is item and not _named(following)
+            ends = following is None or following.text in ("/", ".", ",", ";") or _form(following) == "postfix"
+            if opens or ends or _sign(following):
                 core.set("rspace", "0")
 
 
@@ -236,9 +236,9 @@ def _form(item: ElementTree.Element | None) -> str | None:
     return None if item is None else item.get("form")
 
 
-def _named(item: ElementTree.Element) -> bool:
+def _named(item: ElementTree.Element | None) -> bool:
     """Return whether this is a function with a name in letters, which `_spaced` has given spaces."""
-    return item.get("form") == "prefix" and "lspace" in item.attrib and (item.text or "")[:1].isalpha()
+    return _form(item) == "prefix" and item is not None and "lspace" in item.attrib and (item.text or "")[:1].isalpha()
 
 
 def _close_up(item: ElementTree.Element) -> None:
