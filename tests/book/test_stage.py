@@ -31,7 +31,7 @@ def sources_of(site):
 def site(tmp_path_factory):
     refuted = (
         "markdown",
-        '::: {#rem-printed .claim .refuted source="new"}\n## Bound, as printed\nAll $x < 4$.\n:::\n\n'
+        '::: {#rem-printed .claim .refuted source="GLLM Def. 1"}\n## Bound, as printed\nAll $x < 4$.\n:::\n\n'
         '::: {#rem-mended .claim source="new" corrects="rem-printed"}\n## Mended: $|x| < 5$\nAll $x < 5$.\n:::',
     )
     witness = (
@@ -101,7 +101,7 @@ def test_generated_tables_replace_their_blocks(site):
     assert "waiting" not in text
     assert "Before." in text
     assert "After." in text
-    assert "| GLLM Def. 1 | a definition | @prp-small, supported (property) |" in text
+    assert "| GLLM Def. 1 | a definition | @prp-small, supported (property); @rem-printed, refuted |" in text
     assert "| @prp-small Small | supported (property) | GLLM Def. 1 | property; 1 mutant rejected |" in text
     assert "No item is open." in text
     assert r"**Counterexample.** 4 is not \< \<b\>4\</b\>." in text
