@@ -54,6 +54,7 @@ def test_a_long_inline_formula_breaks_after_its_relations_and_in_no_number() -> 
     assert mathematics(r"$1{,}506{,}845 \le r \le 2{,}506{,}992$").count("<math") == 3
     assert "<mn>0</mn><mo>,</mo><mn>200</mn>" in mathematics(r"$[0, 200]$")
     assert mathematics(r"$\alpha_1 + \beta_2 = \gamma_3 (d + e)$").count("<math") == 3
+    assert mathematics(r"$(\alpha_1 + \beta_2)^2 = \gamma_3 + (\delta + 1)^2$").count("<math") == 3
     assert mathematics(r"$a + b = c$").count("<math") == 1
     assert mathematics(r"$$\alpha_1 + \beta_2 = \gamma_3 (d + e)$$").count("<math") == 1
 

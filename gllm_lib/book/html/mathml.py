@@ -118,11 +118,12 @@ def broken(formula: str) -> str:
     depth = 0
     for item in row:
         pieces[-1].append(item)
-        if item.tag != f"{{{NAMESPACE}}}mo":
+        core = _core(item)  # a parenthesis that closes may carry a power
+        if core.tag != MO:
             continue
-        form, sign = item.get("form"), item.text or ""
+        form, sign = core.get("form"), core.text or ""
         depth += (sign in "([{⟨") - (sign in ")]}⟩") if form else 0
-        if depth == 0 and not form and sign in RELATIONS and len(pieces[-1]) > 1:
+        if depth == 0 and core is item and not form and sign in RELATIONS and len(pieces[-1]) > 1:
             pieces.append([])
     pieces = [piece for piece in pieces if piece]
     if len(pieces) == 1:
