@@ -98,9 +98,12 @@ def _page(source: Source, book: Book, formulas: Any) -> Iterator[Node]:
     title = rewrite(source.title, dresser)
     names = (page.number, page.word, title_label(source), place(page, "title", book))
     yield wrapped(f"#chapter({1 + depth}, {', '.join(string(name) for name in names)})[", title)
-    yield from rewrite([item for item in source.blocks if not _is_title(item)], dresser)
+    blocks = rewrite([item for item in source.blocks if not _is_title(item)], dresser)
     if facts := facts_line(source.facts):
-        yield raw(f"#facts({string(facts)})")
+        if blocks and blocks[-1]["t"] in ("Para", "BulletList", "OrderedList"):  # else the line may have a page alone
+            blocks[-1:] = [raw("#kept["), blocks[-1], raw("]")]
+        blocks.append(raw(f"#facts({string(facts)})"))
+    yield from blocks
 
 
 def _is_title(item: Node) -> bool:

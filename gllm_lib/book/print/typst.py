@@ -84,7 +84,8 @@ class TypstDresser(Dresser):
 
     def _float(self, identifier: str, called: str, caption: list[Node], blocks: list[Node]) -> list[Node]:
         kind = "table" if identifier.startswith("tbl-") else "figure"
-        opened = wrapped(f"#float({string(kind)}, {string(identifier)}, {string(called)}, [", caption, "])[")
+        splits = "true" if kind == "table" and sum(len(plain(block["c"])) for block in blocks) > LONG else "false"
+        opened = wrapped(f"#float({string(kind)}, {string(identifier)}, {string(called)}, {splits}, [", caption, "])[")
         return [opened, *blocks, raw("]")]
 
     def _figure(self, item: Node) -> Node | list[Node]:

@@ -1,0 +1,61 @@
+"""Where the pages of the PDF end: no caption without its table, no last line of a chapter on a page alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import typst
+
+from gllm_lib.book.print.pdf import TEMPLATE, write_typst
+from tests.book.sample_site import printable_site
+
+OPENING = """#import "/book.typ": *
+#show: book
+#let here-is(name) = context [#metadata((name, here().page()))<place>]
+#chapter(1, "1", "Chapter 1", "", "one")[One]
+#pagebreak()
+"""
+ROWS = """#float("table", "tbl-{0}", "Table 1", {1}, [Caption #here-is("caption-{0}")])[
+#figure(kind: table, table(columns: 1, table.header([Head]), ..range(12).map(n => here-is("row-{0}-" + str(n)) + [#n])))
+]
+"""
+
+
+def places(folder: Path, words: str) -> dict[str, int]:
+    """Return the pages of what `here-is` marks."""
+    (folder / "book.typ").write_bytes(TEMPLATE.read_bytes())
+    (folder / "main.typ").write_text(OPENING + words)
+    found = json.loads(typst.query(folder / "main.typ", "<place>", field="value", root=folder))
+    return dict(found)
+
+
+def filled(millimetres: int, words: str) -> str:
+    """Return words that stand at this height of a page of their own."""
+    return f"#pagebreak(weak: true)\n#block(height: {millimetres}mm)\n{words}"
+
+
+@pytest.mark.parametrize("splits", ["true", "false"])
+def test_a_caption_stands_on_the_page_of_its_first_row(tmp_path: Path, splits: str):
+    heights = range(186, 208, 2)
+    found = places(tmp_path, "".join(filled(height, ROWS.format(height, splits)) for height in heights))
+    captions = [found[f"caption-{height}"] for height in heights]
+    assert captions == [found[f"row-{height}-0"] for height in heights]
+    ends = [found[f"row-{height}-11"] for height in heights]
+    assert (captions == ends) == (splits == "false")
+
+
+def test_the_line_of_a_run_stands_below_the_last_words_of_its_chapter(tmp_path: Path):
+    last = '#kept[Last words. #here-is("last-{0}")]\n#facts[Run. #here-is("facts-{0}")]\n'
+    heights = range(190, 212)
+    found = places(tmp_path, "".join(filled(height, last.format(height)) for height in heights))
+    assert [found[f"last-{height}"] for height in heights] == [found[f"facts-{height}"] for height in heights]
+
+
+def test_only_a_long_table_may_break_and_a_chapter_keeps_its_last_words(tmp_path: Path):
+    write_typst(printable_site(tmp_path / "site"), tmp_path / "typst")
+    typed = (tmp_path / "typst/main.typ").read_text()
+    assert '#float("table", "tbl-grades", "Table\u00a04.1", false, [' in typed
+    assert re.search(r"#kept\[\s+[^#]+\]\s+#facts\(", typed)
