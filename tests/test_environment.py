@@ -127,7 +127,8 @@ def test_every_package_that_a_chapter_or_the_library_imports_comes_with_the_book
     installed_with_it = pulled_in(())
     assert "cvxpy" not in installed_with_it  # what the tests alone need does not count
     of = metadata.packages_distributions()
-    optional = {"gllm_lib/studies/encoder.py"}  # a study's own package, which README.md tells how to install
+    # a study's own package, which README.md tells how to install, and what 'make pdf' installs
+    optional = {"gllm_lib/studies/encoder.py", "gllm_lib/book/print/pdf.py"}
     foreign = {}
     for path in [*(ROOT / "chapters").glob("*.ipynb"), *(ROOT / "gllm_lib").rglob("*.py")]:
         text = path.read_text()
@@ -170,9 +171,9 @@ def test_the_makefile_installs_from_the_lock_alone():
     assert len(installs) == 2
     assert all("-c requirements.lock" in line or line.endswith("--quiet uv") for line in installs)
     stamps = dict(re.findall(r"^\$\(VENV\)/\.(\w+): (.*)$", text, re.MULTILINE))
-    assert set(stamps) == {"core", "test", "lab"}
+    assert set(stamps) == {"core", "test", "print", "lab"}
     assert "pyproject.toml requirements.lock" in stamps["core"]
-    assert stamps["test"] == stamps["lab"] == "$(VENV)/.core"
+    assert stamps["test"] == stamps["print"] == stamps["lab"] == "$(VENV)/.core"
     assert "==" not in text.replace('echo "== ', "")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import signal
 import sys
@@ -20,6 +19,7 @@ from nbclient import NotebookClient
 from nbformat import v4
 
 from gllm_lib.book.project import BookError, Project
+from gllm_lib.book.syntax import literal
 
 CELL_SECONDS = {"smoke": 120, "default": 600, "full": None}
 THREADS = ("VECLIB_MAXIMUM_THREADS", *(f"{name}_NUM_THREADS" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")))
@@ -106,4 +106,4 @@ async def ask(client: NotebookClient, place: str, code: str, expression: str = "
         problem = answer if content["status"] == "ok" else content
         raise BookError(f"{place}: {problem.get('ename')}: {problem.get('evalue')}")
     text = str(answer["data"]["text/plain"])
-    return str(ast.literal_eval(text)) if expression == EPILOGUE else text
+    return str(literal(text)) if expression == EPILOGUE else text

@@ -14,6 +14,7 @@ from typing import Any
 import nbformat
 import yaml
 
+from gllm_lib.book.syntax import tree
 from gllm_lib.checks import FileError, GllmError
 from gllm_lib.proofs.claims import Registry, outside_code, registry
 
@@ -200,7 +201,7 @@ def parameters(name: str, notebook: Notebook, profile: str) -> tuple[int, dict[s
 def assigned(source: str) -> dict[str, ast.expr | None]:
     """Return the names that a cell assigns at its top level, each with the value it gets."""
     found: dict[str, ast.expr | None] = {}
-    for node in ast.parse(source).body:
+    for node in tree(source).body:
         if isinstance(node, ast.Assign | ast.AnnAssign):
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                 names = [name.id for name in ast.walk(target) if isinstance(name, ast.Name)]

@@ -29,6 +29,7 @@ import gllm_lib
 from gllm_lib import checks
 from gllm_lib.book.kernel import EPILOGUE, PROLOGUE, ask, in_threads, interrupted, kernel
 from gllm_lib.book.project import BookError, Notebook, Project, inline_names, parameters, read_notebook, read_notebooks
+from gllm_lib.book.syntax import literal, tree
 from gllm_lib.book.trace import versions
 from gllm_lib.checks import GllmError
 from gllm_lib.proofs.claims import Registry, claims_of
@@ -176,7 +177,7 @@ def require_imports(project: Project, notebooks: Mapping[str, Notebook]) -> None
 
 def _imported(cell: Any) -> Iterator[str]:
     """Yield the packages that a cell imports in its own lines, not inside a `try` or a function."""
-    for line in ast.parse(cell.source).body:
+    for line in tree(cell.source).body:
         if isinstance(line, ast.Import):
             yield from (alias.name.split(".")[0] for alias in line.names)
         elif isinstance(line, ast.ImportFrom) and line.module and not line.level:
@@ -284,7 +285,7 @@ def _excerpt(traceback: str, headline: str) -> str:
 async def _inline_value(client: NotebookClient, place: str, name: str) -> str:
     text = await ask(client, place, "", name)
     try:
-        value = ast.literal_eval(text)
+        value = literal(text)
     except (ValueError, SyntaxError):
         value = None
     if not isinstance(value, str):

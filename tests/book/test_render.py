@@ -14,6 +14,7 @@ import pytest
 
 from gllm_lib.book.html.highlight import highlight, lines
 from gllm_lib.book.html.layout import authors, facts_line
+from gllm_lib.book.html.numbering import prepare
 from gllm_lib.book.html.pages import RenderError, cell_options, inline_svg, latex_body, merged_streams
 from gllm_lib.book.html.render import render
 from gllm_lib.checks import GllmError
@@ -393,3 +394,10 @@ def test_lines_about_people_and_runs() -> None:
     assert authors(None) == ""
     assert facts_line({}) == ""
     assert facts_line({"seconds": 3.2, "profile": "smoke"}) == "Executed in 3 s, at smoke size."
+
+
+def test_a_comment_is_for_authors_alone() -> None:
+    comment = {"t": "RawBlock", "c": ["html", "<!-- An example to replace.\nSo is this. -->\n"]}
+    shown = {"t": "RawBlock", "c": ["html", "<!-- so --> <b>bold</b>"]}
+    inline = {"t": "Para", "c": [{"t": "Str", "c": "a"}, {"t": "RawInline", "c": ["html", "<!-- b -->"]}]}
+    assert prepare([comment, shown, inline]) == [shown, {"t": "Para", "c": [{"t": "Str", "c": "a"}]}]

@@ -31,6 +31,7 @@ CLAIMS = {
 }
 WORDS = CLAIMS | {"fig": "Figure", "tbl": "Table", "eq": "Equation", "sec": "Section"}
 SPACES = ("Space", "SoftBreak")
+COMMENT = re.compile(r"\s*(?:<!--.*?-->\s*)+", re.DOTALL)
 LABEL = re.compile(rf"({'|'.join(WORDS)})-[\w:.-]*\w")
 
 
@@ -161,6 +162,8 @@ def prepare(blocks: list[Node]) -> list[Node]:
             inside = item["c"][1]
             if titled and inside and inside[0]["t"] == "Header":
                 return {"t": "Div", "c": [item["c"][0], inside[1:]], "title": inside[0]["c"][2]}
+        if item["t"] in ("RawBlock", "RawInline") and COMMENT.fullmatch(item["c"][1]):
+            return []
         if item["t"] in ("Para", "Plain"):
             return _equations_apart(item)
         return item

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from gllm_lib.book import INK, PAPER
+from gllm_lib.book.syntax import tree
 from gllm_lib.checks import InputError
 
 OPTIONS = {"label", "fig-cap", "fig-alt", "tbl-cap", "echo", "include", "output"}
@@ -97,7 +98,7 @@ def _code_cell(cell: Mapping[str, Any], source: str, where: str, show_image: Sho
 def imported(code: str) -> list[str]:
     """Return the packages that code imports, none if it is not import statements alone."""
     try:
-        statements = ast.parse(code).body
+        statements = tree(code).body
     except SyntaxError:
         return []
     names: dict[str, None] = {}
