@@ -125,3 +125,23 @@ def test_contents_and_search_stay_in_reach_and_cover_nothing_one_goes_to(opened:
     assert page.locator("#prp-corrected").bounding_box()["y"] >= bar["height"]
     for name in ("Contents", "Search"):
         assert page.locator(".bar").get_by_text(name, exact=True).is_visible()
+
+
+@pytest.mark.parametrize("how", ["tap", "Escape"])
+def test_the_contents_hold_the_sections_and_closing_them_leads_back(opened: Any, how: str) -> None:
+    page = opened(**PHONE)
+    page.evaluate("scrollTo(0, 1500)")
+    page.touchscreen.tap(40, 24)
+    section = page.locator("#sidebar").get_by_role("link", name="The fourth-root law")
+    section.wait_for()
+    if how == "tap":
+        page.get_by_text("Close the contents").tap()
+    else:
+        page.keyboard.press("Escape")
+    section.wait_for(state="hidden")
+    assert page.evaluate("[scrollY, document.activeElement.className]") == [1500, "menu"]
+    page.touchscreen.tap(40, 24)
+    section.tap()
+    section.wait_for(state="hidden")
+    heading = page.locator("#sec-fourth-root").bounding_box()["y"]
+    assert page.locator(".bar").bounding_box()["height"] <= heading < 200

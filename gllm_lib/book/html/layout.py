@@ -82,8 +82,9 @@ def download_links(names: Iterable[str]) -> str:
         words = "with its outputs" if name.endswith("-executed.ipynb") else "without outputs"
         links.append(f'<a href="downloads/{html.escape(name)}" download>{words}</a>')
     return (
-        f"This chapter as a notebook: {', '.join(links)}. To run it, put it into <code>chapters/</code> of a clone of "
-        "the book and call <code>make lab</code>."
+        f"This chapter as a notebook: {', '.join(links)}. To run it, put the one without outputs into "
+        "<code>chapters/</code> of a clone of the book, where it takes the place of that clone's own, and call "
+        "<code>make lab</code>."
     )
 
 

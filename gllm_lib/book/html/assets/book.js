@@ -100,6 +100,28 @@ for (const number of document.querySelectorAll("main a.number")) {
   });
 }
 
+// on a narrow page the contents lie over the text and begin with its sections; closing them leads back to the place left
+const sidebar = document.getElementById("sidebar");
+const menu = document.querySelector(".bar .menu");
+const sections = document.querySelector(".toc");
+const narrow = matchMedia("(max-width: 59.99rem)");
+const settleSections = () => { (narrow.matches ? sidebar.querySelector(".close") : document.getElementById("content")).after(sections); };
+if (sections) {
+  narrow.addEventListener("change", settleSections);
+  settleSections();
+}
+let opened = false;
+menu.addEventListener("click", () => { opened = true; });
+const leave = (event) => {
+  if (!opened || location.hash !== "#sidebar") return;
+  opened = false;
+  event.preventDefault();
+  addEventListener("popstate", () => menu.focus({ preventScroll: true }), { once: true });
+  history.back();
+};
+sidebar.querySelector(".close").addEventListener("click", leave);
+document.addEventListener("keydown", (event) => { if (event.key === "Escape") leave(event); });
+
 // where the reader is, in the list of sections
 const entries = new Map([...document.querySelectorAll(".toc a")].map((a) => [a.hash.slice(1), a]));
 const seen = new IntersectionObserver((changes) => {
