@@ -24,8 +24,8 @@ ROWS = """#float("table", "tbl-{0}", "Table 1", {1}, [Caption #here-is("caption-
 """
 
 
-def places(folder: Path, words: str) -> dict[str, int]:
-    """Return the pages of what `here-is` marks."""
+def places(folder: Path, words: str) -> dict[str, int | str]:
+    """Return the values that the words mark as places."""
     (folder / "book.typ").write_bytes(TEMPLATE.read_bytes())
     (folder / "main.typ").write_text(OPENING + words)
     found = json.loads(typst.query(folder / "main.typ", "<place>", field="value", root=folder))
@@ -58,4 +58,11 @@ def test_only_a_long_table_may_break_and_a_chapter_keeps_its_last_words(tmp_path
     write_typst(printable_site(tmp_path / "site"), tmp_path / "typst")
     typed = (tmp_path / "typst/main.typ").read_text()
     assert '#float("table", "tbl-grades", "Table\u00a04.1", false, [' in typed
-    assert re.search(r"#kept\[\s+[^#]+\]\s+#facts\(", typed)
+    assert re.search(r"#kept\[\nPrinted as 0\.459.*\n\n\]\n#facts\(", typed)
+
+
+def test_words_in_a_cell_begin_where_those_above_begin(tmp_path: Path):
+    left = "[#box(context [#metadata((str(n), here().position().x))<place>])#lorem(n)]"
+    found = places(tmp_path, f"#align(center, table(columns: 1, ..(1, 4, 40).map(n => {left})))")
+    assert len(found) == 3
+    assert len(set(found.values())) == 1
