@@ -83,6 +83,15 @@ def test_one_page_in_both_dialects_says_the_same():
     assert ours().differences(theirs()) == []
 
 
+def test_a_chapter_is_called_by_its_title_on_the_front_page_and_dots_may_stand_high():
+    titled = THEIRS.replace("<span>Chapter 7</span>", "<span>7&nbsp; Sample complexity</span>")
+    assert titled != THEIRS
+    assert ours().differences(theirs(titled)) == []
+    assert ours().differences(theirs(titled.replace("<span>7&nbsp;", "<span>8&nbsp;"))) != []
+    low, high = (f"<p>Here <math><mo>{dots}</mo></math>.</p></main>" for dots in "\u2026\u22ef")
+    assert ours(OURS.replace("</main>", high)).differences(theirs(THEIRS.replace("</main>", low))) == []
+
+
 def test_what_a_page_says_is_read():
     page = theirs()
     assert page.title == "Chapter 4b Steps"

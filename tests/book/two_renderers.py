@@ -49,16 +49,19 @@ class Numbers:
 
 
 SAME = Numbers({})
-SIGNS = str.maketrans(  # signs that the built-in renderer sets otherwise in mathematics: norms, marks over letters
-    {
-        "\u2061": None,
-        "\u2225": "\u2016",
-        "\u0302": "^",
-        "\u203e": "\u00af",
-        "\u0304": "\u00af",
-        "\u02dc": "~",
-        "\u0303": "~",
-    }
+SIGNS = (
+    str.maketrans(  # signs that the built-in renderer sets otherwise in mathematics: norms, dots, marks over letters
+        {
+            "\u22ef": "\u2026",
+            "\u2061": None,
+            "\u2225": "\u2016",
+            "\u0302": "^",
+            "\u203e": "\u00af",
+            "\u0304": "\u00af",
+            "\u02dc": "~",
+            "\u0303": "~",
+        }
+    )
 )
 
 
@@ -198,8 +201,9 @@ class _Page:
         return self.numbers.ours(words(item)) if numbered else words(item)
 
     def said(self, link: Element) -> str:
-        """Return what a reference says; Quarto knows no assumptions."""
-        return re.sub(r"Equation \((.*)\)", r"Equation \1", self.named(words(link)))
+        """Return what a reference says; Quarto has no assumptions, and its front page names chapters by title."""
+        called = re.sub(r"^(\d+) .+", r"Chapter \1", re.sub(r"^([A-Z]) .+", r"Appendix \1", words(link)))
+        return re.sub(r"Equation \((.*)\)", r"Equation \1", self.named(called))
 
     def named(self, called: str) -> str:
         """Return what something is called, by the word that both renderers have for it."""
