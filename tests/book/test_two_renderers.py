@@ -88,6 +88,13 @@ def test_a_chapter_is_called_by_its_title_on_the_front_page_and_dots_may_stand_h
     assert titled != THEIRS
     assert ours().differences(theirs(titled)) == []
     assert ours().differences(theirs(titled.replace("<span>7&nbsp;", "<span>8&nbsp;"))) != []
+    letter, title = "<span>Appendix F</span>", "<span>Appendix&nbsp;F — Library reference</span>"
+    assert (
+        ours(OURS.replace(">Chapter 4</a>", f">{letter}</a>")).differences(
+            theirs(THEIRS.replace("<span>Chapter 7</span>", title))
+        )
+        == []
+    )
     low, high = (f"<p>Here <math><mo>{dots}</mo></math>.</p></main>" for dots in "\u2026\u22ef")
     assert ours(OURS.replace("</main>", high)).differences(theirs(THEIRS.replace("</main>", low))) == []
 

@@ -202,7 +202,7 @@ class _Page:
 
     def said(self, link: Element) -> str:
         """Return what a reference says; Quarto has no assumptions, and its front page names chapters by title."""
-        called = re.sub(r"^(\d+) .+", r"Chapter \1", re.sub(r"^([A-Z]) .+", r"Appendix \1", words(link)))
+        called = re.sub(r"^(\d+) .+", r"Chapter \1", re.sub(r"^(Appendix [A-Z]) — .+", r"\1", words(link)))
         return re.sub(r"Equation \((.*)\)", r"Equation \1", self.named(called))
 
     def named(self, called: str) -> str:
