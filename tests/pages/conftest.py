@@ -53,6 +53,12 @@ class Visitor:
         for question in questions:
             self.answers[question + under][self.name] = self.page.evaluate(f"questions.{question}()")
 
+    def resize(self, width: int, height: int) -> None:
+        """Give the window another size and the page's scripts the two frames in which they fold formulas for it."""
+        self.page.set_viewport_size({"width": width, "height": height})
+        self.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        self.page.wait_for_timeout(50)
+
     def axe(self, under: str = "", rules: list[str] | None = None) -> None:
         """Note what axe finds on the open page, by its default rules or by some, after `thin`.
 

@@ -25,9 +25,9 @@ def wide(visitor: Callable[..., Visitor], names: list[str]) -> Answers:
         window.ask("contrast", "drawn", under=" in dark")
         if name in SOME:
             page.emulate_media(color_scheme="dark", media="print")
-            page.set_viewport_size({"width": PAPER, "height": 1000})
+            window.resize(PAPER, 1000)
             window.ask("width", "contrast", under=" on paper")
-            page.set_viewport_size({"width": WIDE, "height": 800})
+            window.resize(WIDE, 800)
         page.emulate_media(color_scheme="light", media="screen")
         window.ask("thin")
         window.axe()
@@ -42,11 +42,11 @@ def phone(visitor: Callable[..., Visitor], names: list[str]) -> Answers:
     """What the pages answer on a phone, and on a smaller one."""
     window = visitor(PHONE, has_touch=True)
     for name in names:
-        page = window.open(name)
+        window.open(name)
         window.ask("unfold", "laidOut", "width", "scrolling", "focus")
-        page.set_viewport_size({"width": SMALL_PHONE, "height": 780})
+        window.resize(SMALL_PHONE, 780)
         window.ask("width", under=" on a small one")
-        page.set_viewport_size({"width": PHONE, "height": 844})
+        window.resize(PHONE, 844)
         if name in SOME:
             window.ask("thin")
             window.axe()
