@@ -14,7 +14,7 @@ import griffe
 
 import gllm_lib
 from gllm_lib.book.markdown import plain
-from gllm_lib.book.project import BookError, Notebook
+from gllm_lib.book.project import BookError, Notebook, chapter_number
 
 ROOMS = (
     "grading", "models", "optim", "gauge", "training", "comparison", "analysis", "corpora", "proofs", "studies", "book"
@@ -193,7 +193,7 @@ def _facts(used: Uses, path: str, origin: str) -> str:
     facts = [f"From `{origin}`."]
     chapters = used.chapters.get(path, [])
     if chapters:
-        links = [f"[{name.split('-')[0].lstrip('0')}]({name}.ipynb)" for name in chapters]
+        links = [f"[{chapter_number(name)}]({name}.ipynb)" for name in chapters]
         facts.append(f"Used in chapter{'s' * (len(links) > 1)} {', '.join(links)}.")
     if claims := used.claims.get(path):
         facts.append(f"Checked in {', '.join('@' + claim for claim in claims)}.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import shutil
 import sys
@@ -17,7 +16,7 @@ from gllm_lib.book import lint
 from gllm_lib.book.html.render import render
 from gllm_lib.book.kernel import in_threads
 from gllm_lib.book.print import epub, pdf
-from gllm_lib.book.project import BookError, Project, read_notebook, read_notebooks, read_registry
+from gllm_lib.book.project import BookError, Project, read_notebook, read_notebooks, read_registry, stated
 from gllm_lib.book.quarto import render_with_quarto
 from gllm_lib.book.run import LIBRARY, current_runs, execute, require_imports, run_chapters
 from gllm_lib.book.stage import stage
@@ -137,16 +136,13 @@ def _unchanged(project: Project, out: Path) -> Iterator[None]:
 def verify(project: Project, label: str, profile: str = "default") -> tuple[Claim, list[dict[str, Any]]]:
     """Execute a claim's chapter up to that claim's last check and return the claim and its evidence records."""
     registry = read_registry(project)
-    if label not in registry.claims:
-        near = difflib.get_close_matches(label, registry.claims, n=1)
-        hint = f"did you mean {near[0]}?" if near else "'gllm claims' lists the labels"
-        raise BookError(f"no chapter states {label}; {hint}")
+    claim = stated(registry, label)
     declared = registry.evidence_of[label]
     if not declared:
         raise BookError(f"{label} declares no evidence: there is nothing to verify")
-    chapter = registry.claims[label].chapter
+    chapter = claim.chapter
     notebook = read_notebook(project.notebook_path(chapter))
     last = max(item.cell for item in declared)
     require_imports(project, {chapter: notebook})
     (run,) = in_threads(lambda name: execute(project, name, notebook, profile, registry, until=last), [chapter], 1)
-    return registry.claims[label], [record for record in run.evidence if record["claim"] == label]
+    return claim, [record for record in run.evidence if record["claim"] == label]

@@ -6,14 +6,13 @@ script, `assets/claim-graph.js`, which stands in the page itself, so that it wor
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from gllm_lib.book.html.linear import linear_text
 from gllm_lib.book.markdown import plain
-from gllm_lib.book.project import BookError
+from gllm_lib.book.project import stated
 from gllm_lib.proofs.claims import Claim, Registry
 from gllm_lib.proofs.status import Status
 
@@ -96,10 +95,7 @@ def tree(registry: Registry, computed: Mapping[str, Status], label: str) -> Iter
 
     Raises BookError for a label that no chapter states.
     """
-    if label not in registry.claims:
-        near = difflib.get_close_matches(label, registry.claims, n=1)
-        named = label or "a claim without a label"
-        raise BookError(f"no chapter states {named}; {f'did you mean {near[0]}?' if near else 'see gllm claims'}")
+    stated(registry, label)
     shown: set[str] = set()
 
     def below(label: str) -> Iterator[str]:

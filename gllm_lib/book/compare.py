@@ -14,7 +14,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from gllm_lib.book.project import BookError, fill_inline, inline_names, read_notebook
+from gllm_lib.book.project import BookError, cell_label, fill_inline, inline_names, read_notebook
 from gllm_lib.proofs.claims import claims_of, divs
 from gllm_lib.proofs.evidence import MIME_TYPE, kind_and_scope
 
@@ -22,7 +22,6 @@ BUILDS = ("_book", "build/preview", "build/site")  # below the root of a clone
 NOTEBOOKS = Path("chapters", "downloads")  # in a build: X.ipynb as in the repository, X-executed.ipynb with outputs
 TEXTS = ("text/markdown", "text/latex", "text/html", "text/plain")  # what is shown of an output, the first there is
 MOST_LINES = 8  # of a changed text
-_LABEL = re.compile(r"^#\|\s*label:\s*(\S+)", re.MULTILINE)
 _BOUNDARY = re.compile(r"[.!?]\s+(?=[A-Z`$@*(])|\n\s*\n|\n(?=[-|>] |\d+\. )")
 _SLOT = "\0"
 
@@ -127,9 +126,9 @@ def _read_chapter(source: Path) -> Chapter:
         if cell.cell_type == "markdown":
             _read_text(chapter, f"{executed}, cell {number}", before.source, cell.source)
         elif cell.cell_type == "code":
-            label = _LABEL.search(cell.source)
-            place = label[1] if label else before.id
-            chapter.places[place] = place if label else f"of cell {number} ({before.id})"
+            label = cell_label(cell.source)
+            place = label or before.id
+            chapter.places[place] = label or f"of cell {number} ({before.id})"
             _read_outputs(chapter, place, cell)
     for claim in claims_of(source.stem, notebook.cells):
         chapter.claims[claim.id] = claim.title

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gllm_lib.book.markdown import plain, rows
-from gllm_lib.book.project import Notebook, Project, read_notebook
+from gllm_lib.book.project import Notebook, Project, chapter_number, read_notebook
 from gllm_lib.book.run import Run
 from gllm_lib.studies.plan import Study, list_studies, load
 
@@ -16,12 +16,7 @@ def title(project: Project, chapter: str) -> str:
     """Return "4b Steps, errors and levels" for a chapter: its number and its first heading."""
     text = "\n".join(cell.source for cell in read_notebook(project.notebook_path(chapter)).cells)
     heading = re.search(r"^# (.+?)(?: \{.*\})?$", text, re.MULTILINE)
-    return f"{number(chapter)} {heading[1] if heading else chapter}"
-
-
-def number(chapter: str) -> str:
-    """Return "4b" for `04b-steps-errors-levels`."""
-    return chapter.split("-")[0].lstrip("0")
+    return f"{chapter_number(chapter)} {heading[1] if heading else chapter}"
 
 
 def chapter_runs(project: Project, runs: Mapping[str, Run], profile: str) -> str:
@@ -112,7 +107,7 @@ def _readers(name: str, notebooks: Mapping[str, Notebook]) -> str:
     """Return a sentence with links to the chapters whose code names a study."""
     quoted = re.compile(rf"""["'/]{name}["'/]""")
     links = [
-        f"[{number(chapter)}]({chapter}.ipynb)"
+        f"[{chapter_number(chapter)}]({chapter}.ipynb)"
         for chapter, notebook in notebooks.items()
         if any(cell.cell_type == "code" and quoted.search(cell.source) for cell in notebook.cells)
     ]

@@ -11,7 +11,7 @@ import nbformat
 
 from gllm_lib import checks
 from gllm_lib.book import notation
-from gllm_lib.book.project import BookError, Notebook, Project, canonical, inline_names, parameters, parsed
+from gllm_lib.book.project import BookError, Notebook, Project, canonical, cell_label, inline_names, parameters, parsed
 from gllm_lib.checks import FileError
 from gllm_lib.proofs import sources
 from gllm_lib.proofs.claims import THEOREM_LIKE, Registry, divs
@@ -20,7 +20,6 @@ LONGEST_CELL = 25
 MOST_CELLS = 100
 REFERENCE = re.compile(r"(?<![\w@/.\[-])@((?:thm|lem|cor|prp|cnj|def|exm|rem|fig|tbl|eq|sec)-[\w-]+)")
 _LABEL = re.compile(r"\{#((?:eq|sec|fig|tbl)-[\w-]+)")
-_CELL_LABEL = re.compile(r"^#\|\s*label:\s*(\S+)", re.MULTILINE)
 _BLOCK = re.compile(r"^#\|\s*([\w-]+):\s*[>|][+-]?\s*$", re.MULTILINE)
 _MACHINE_PATH = re.compile(r"(?<![\w.])/(?:home/\w+|Users/\w+|root|tmp|work|mnt)/|[A-Z]:\\\\")
 _HANDMADE = re.compile(r"MIME_TYPE|vnd\.gllm|run_evidence|def evidence\b|\bevidence\s*=[^=]|import\s.*\bas evidence\b")
@@ -119,8 +118,8 @@ def labels(project: Project, notebooks: Mapping[str, Notebook], registry: Regist
 
     for name, notebook in notebooks.items():
         for place, cell in _cells(name, notebook):
-            pattern = _LABEL if cell.cell_type == "markdown" else _CELL_LABEL
-            for label in pattern.findall(cell.source):
+            found = _LABEL.findall(cell.source) if cell.cell_type == "markdown" else [cell_label(cell.source)]
+            for label in filter(None, found):
                 add(label, place)
     for page in project.pages:
         if page.endswith(".qmd"):
@@ -144,12 +143,12 @@ def _references(where: str, cell: Any, known: set[str]) -> list[Finding]:
 
 
 def _figure_texts(where: str, cell: Any) -> list[Finding]:
-    label = _CELL_LABEL.search(cell.source) if cell.cell_type == "code" else None
+    label = cell_label(cell.source) if cell.cell_type == "code" else ""
     if not label:
         return []
-    needed = {"fig": ("fig-cap", "fig-alt"), "tbl": ("tbl-cap",)}.get(label[1].split("-")[0], ())
+    needed = {"fig": ("fig-cap", "fig-alt"), "tbl": ("tbl-cap",)}.get(label.split("-")[0], ())
     return [
-        f"{where}: {label[1]} has no {option}; add a line '#| {option}: ...'"
+        f"{where}: {label} has no {option}; add a line '#| {option}: ...'"
         for option in needed
         if not re.search(rf"^#\|\s*{option}:\s*\S", cell.source, re.MULTILINE)
     ]

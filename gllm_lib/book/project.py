@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import json
 import re
 import warnings
@@ -16,10 +17,11 @@ import yaml
 
 from gllm_lib.book.syntax import tree
 from gllm_lib.checks import FileError, GllmError
-from gllm_lib.proofs.claims import Registry, outside_code, registry
+from gllm_lib.proofs.claims import Claim, Registry, outside_code, registry
 
 PROFILES = ("smoke", "default", "full")
 KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+_LABEL = re.compile(r"^#\|\s*label:\s*(\S+)", re.MULTILINE)
 INLINE = re.compile(r"(?P<code>`{2,})(?!`).+?(?<!`)(?P=code)(?!`)|`\{python\}\s*(?P<name>[^`]*?)\s*`")
 
 Notebook = Any  # nbformat.NotebookNode, which has no type stubs
@@ -53,7 +55,7 @@ class Project:
     def find(self, name: str) -> str:
         """Return the full name of the chapter that `name` means: itself, its number, or a unique beginning."""
         stem = Path(name).stem
-        hits = [n for n in self.notebooks if n == stem or n.split("-")[0].lstrip("0") == stem.lstrip("0")]
+        hits = [n for n in self.notebooks if n == stem or chapter_number(n) == stem.lstrip("0")]
         hits = hits or [n for n in self.notebooks if n.startswith(stem)]
         if len(hits) != 1:
             raise BookError(f"no single chapter is meant by {name!r}; the chapters are {', '.join(self.notebooks)}")
@@ -207,6 +209,26 @@ def assigned(source: str) -> dict[str, ast.expr | None]:
                 names = [name.id for name in ast.walk(target) if isinstance(name, ast.Name)]
                 found |= dict.fromkeys(names, node.value if isinstance(target, ast.Name) else None)
     return found
+
+
+def cell_label(source: str) -> str:
+    """Return the label that the options of a code cell give it, such as `fig-gain`, or nothing."""
+    found = _LABEL.search(source)
+    return found[1] if found else ""
+
+
+def chapter_number(chapter: str) -> str:
+    """Return "4b" for `04b-steps-errors-levels`."""
+    return chapter.split("-")[0].lstrip("0")
+
+
+def stated(registry: Registry, label: str) -> Claim:
+    """Return the claim with this label; raises BookError, naming a label like it, if no chapter states one."""
+    if label not in registry.claims:
+        near = difflib.get_close_matches(label, registry.claims, n=1)
+        hint = f"did you mean {near[0]}?" if near else "'gllm claims' lists the labels"
+        raise BookError(f"no chapter states {label or 'a claim without a label'}; {hint}")
+    return registry.claims[label]
 
 
 def fill_inline(markdown: str, fill: Callable[[str], str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,10 +11,9 @@ from nbformat import v4
 
 from gllm_lib.book.html.layout import facts_line
 from gllm_lib.book.html.pages import imported, raw_html
-from gllm_lib.book.project import BookError, Notebook
+from gllm_lib.book.project import BookError, Notebook, cell_label
 from gllm_lib.checks import exchange, write_text
 
-_LABELLED = re.compile(r"^#\|\s*label:\s*((?:fig|tbl)-[\w-]+)", re.MULTILINE)
 _COMPLAINTS = ("Unable to resolve crossref", "quarto-unresolved-ref", "not found", "found in the document: :::")
 
 
@@ -78,7 +76,7 @@ def _lost_labels(site: Path) -> list[str]:
     lost = []
     for path in sorted(site.glob("chapters/*.ipynb")):
         cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code" and cell.outputs]
-        labels = [match[1] for cell in cells if (match := _LABELLED.search(cell.source))]
+        labels = [label for cell in cells if (label := cell_label(cell.source))]
         page = site / "_book" / "chapters" / f"{path.stem}.html"
         text = page.read_text(encoding="utf-8") if labels and page.exists() else ""
         lost += [f"{label} in {path.stem}" for label in labels if f'id="{label}"' not in text]

@@ -6,7 +6,6 @@ Both renderers, the tests and the downloads read this folder; nothing here execu
 from __future__ import annotations
 
 import copy
-import re
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -19,7 +18,16 @@ from nbformat import v4
 from gllm_lib import checks
 from gllm_lib.book import tables
 from gllm_lib.book.markdown import plain, symbols
-from gllm_lib.book.project import BookError, Notebook, Project, canonical, fill_inline, parameters, read_notebook
+from gllm_lib.book.project import (
+    BookError,
+    Notebook,
+    Project,
+    canonical,
+    cell_label,
+    fill_inline,
+    parameters,
+    read_notebook,
+)
 from gllm_lib.book.run import Run, evidence_by_claim
 from gllm_lib.proofs.claims import ClaimError, Declared, Registry, divs
 from gllm_lib.proofs.status import Status, statuses
@@ -96,16 +104,16 @@ def staged(
 def _outputs(cell: Any, outputs: tuple[Mapping[str, Any], ...]) -> list[Any]:
     """Return outputs as notebook nodes, of a figure cell without the text of its last expression."""
     nodes = [nbformat.from_dict(dict(output)) for output in outputs]
-    if re.search(r"^#\|\s*label:\s*fig-", cell.source, re.MULTILINE):
+    if cell_label(cell.source).startswith("fig-"):
         nodes = [n for n in nodes if set(n.get("data", {"text": ""})) != {"text/plain"}]
     return nodes
 
 
 def _require_output(where: str, cell: Any, run: Run | None) -> None:
     """A labelled figure or table cell that displays nothing would leave a hole in the page."""
-    label = re.search(r"^#\|\s*label:\s*((?:fig|tbl)-\S+)", cell.source, re.MULTILINE)
+    label = cell_label(cell.source)
     if run and label and not any(output.output_type != "error" for output in cell.outputs):
-        raise BookError(f"{where}: {label[1]} displayed nothing; end the cell with its figure or table")
+        raise BookError(f"{where}: {label} displayed nothing; end the cell with its figure or table")
 
 
 def _show_overrides(notebook: Notebook, chapter: str, profile: str) -> None:

@@ -12,7 +12,6 @@ from gllm_lib.book.html.numbering import (
     Page,
     attributes,
     div,
-    is_claim,
     node,
     plain,
     raw,
@@ -46,24 +45,11 @@ class HtmlDresser(Dresser):
             inlines = [link, SPACE, *inlines]
         return node("Header", level, attr, inlines)
 
-    def _div(self, item: Node) -> Node | list[Node]:
+    def _division(self, item: Node) -> Node | list[Node]:
         identifier, classes, pairs = attributes(item)
-        if is_claim(item):
-            return self._claim(item)
-        if "status" in classes:
-            return []  # stands inside its claim
-        if "proof" in classes:
-            return self._proof(item)
-        if "equation" in classes:
-            return self._equation(item)
         if "imports" in classes:  # a chapter opens with its question, not with these
             head = f'<details class="imports"><summary>Imports from {html.escape(pairs["of"])}</summary>'
             return div(" ".join(classes), [raw(head), *item["c"][1], raw("</details>")], identifier)
-        if identifier.startswith(("fig-", "tbl-")):
-            return self._float(item)
-        for name in classes:
-            if name.startswith("callout-"):
-                return self._callout(item, name.removeprefix("callout-"))
         return node("Div", *item["c"])
 
     def _claim(self, item: Node) -> Node:
@@ -103,12 +89,7 @@ class HtmlDresser(Dresser):
         number = node("Link", ["", ["number"], []], [text(called.split("\u00a0")[1])], [f"#{identifier}", ""])
         return div("equation numbered", [scroll(called, item["c"][1]), node("Plain", [number])], identifier)
 
-    def _float(self, item: Node) -> list[Node]:
-        """Return a figure or table division as a figure element."""
-        blocks, words = self.captioned(item)
-        return self._figure_element(attributes(item)[0], item["called"], words, blocks)
-
-    def _figure_element(self, identifier: str, called: str, words: list[Node], blocks: list[Node]) -> list[Node]:
+    def _float(self, identifier: str, called: str, words: list[Node], blocks: list[Node]) -> list[Node]:
         number = node("Link", ["", ["number"], []], [text(called)], [f"#{identifier}", ""])
         caption = div("caption", [node("Plain", [number, SPACE, *words])])
         opened = f'<figure id="{identifier}" class="{"table" if identifier.startswith("tbl-") else "figure"}">'
@@ -128,7 +109,7 @@ class HtmlDresser(Dresser):
         _, caption, blocks = item["c"]
         if any(inner["t"] == "RawInline" and 'class="plot' in inner["c"][1] for inner in walk(blocks)):
             blocks = [scroll("Figure", blocks, "plot-frame")]
-        return self._figure_element(identifier, item["called"], caption[1][0]["c"] if caption[1] else [], blocks)
+        return self._float(identifier, item["called"], caption[1][0]["c"] if caption[1] else [], blocks)
 
     def _table(self, item: Node) -> Node | list[Node]:
         attr, caption, columns, *rest = item["c"]
@@ -138,7 +119,7 @@ class HtmlDresser(Dresser):
         words = caption[1][0]["c"] if caption[1] else []
         if "called" in item:
             bare = node("Table", ["", attr[1], []], [None, []], *rest)
-            return self._figure_element(attr[0], item["called"], words, [scroll("Table", [bare])])
+            return self._float(attr[0], item["called"], words, [scroll("Table", [bare])])
         return scroll("Table", [node("Table", attr, caption, *rest)])
 
     # blocks without

@@ -14,6 +14,7 @@ from typing import Any
 import pypandoc
 import yaml
 
+from gllm_lib.book.html.mathml import mend
 from gllm_lib.book.html.numbering import (
     Label,
     Node,
@@ -57,11 +58,28 @@ class Manuscript:
         """Return the pages by their source files, in reading order."""
         return {source.page.source: source.page for source in self.sources}
 
+    @property
+    def citeproc(self) -> list[str]:
+        """Return the arguments with which pandoc resolves citations."""
+        return ["--citeproc", *(f"--bibliography={path}" for path in self.bibliography)]
+
     def file(self, path: PurePosixPath) -> bytes:
         """Return the bytes of a file of the site that a page shows; raises RenderError if there is none."""
         if path.is_absolute() or ".." in path.parts or not (self.site / path).is_file():
             raise RenderError(f"{path}: a page shows this file, which the site does not hold")
         return (self.site / path).read_bytes()
+
+
+def written(blocks: list[Node], values: Mapping[str, Node], manuscript: Manuscript, where: str, *more: str) -> str:
+    """Return dressed blocks as HTML with MathML, in the template that `more` names, what they cite at the end."""
+    cites = any(item["t"] == "Cite" for item in walk(blocks))
+    if cites:
+        heading = node("Header", 2, ["references", ["unnumbered"], []], [node("Str", "References")])
+        blocks = [*blocks, heading, node("Div", ["refs", [], []], [])]
+    meta = {**values, "link-citations": node("MetaBool", True)}
+    tree = {"pandoc-api-version": api_version(), "meta": meta, "blocks": blocks}
+    arguments = ["-f", "json", "-t", "html5", "--mathml", "--wrap=none", "--syntax-highlighting=none", *more]
+    return mend(pandoc([*arguments, *(manuscript.citeproc if cites else ())], json.dumps(tree), where))
 
 
 def read_manuscript(site: Path, images_of: Callable[[Page], ShowImage]) -> Manuscript:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -53,7 +54,7 @@ def has_class(item: Node, name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Dresser:
+class Dresser(ABC):
     """The change of one node of one page; children come first."""
 
     page: Page
@@ -144,6 +145,44 @@ class Dresser:
     def in_site(self, path: str) -> PurePosixPath:
         """Return a path that this page names, seen from the site."""
         return PurePosixPath(posixpath.normpath((self.page.source.parent / path).as_posix()))
+
+    # what each kind of block is; the heirs say how it looks
+
+    def _div(self, item: Node) -> Node | list[Node]:
+        identifier, classes, _ = attributes(item)
+        if is_claim(item):
+            return self._claim(item)
+        if "status" in classes:
+            return []  # stands inside its claim
+        if "proof" in classes:
+            return self._proof(item)
+        if "equation" in classes:
+            return self._equation(item)
+        if identifier.startswith(("fig-", "tbl-")):
+            blocks, words = self.captioned(item)
+            return self._float(identifier, item["called"], words, blocks)
+        for name in classes:
+            if name.startswith("callout-"):
+                return self._callout(item, name.removeprefix("callout-"))
+        return self._division(item)
+
+    @abstractmethod
+    def _claim(self, item: Node) -> Node | list[Node]: ...
+
+    @abstractmethod
+    def _proof(self, item: Node) -> list[Node]: ...
+
+    @abstractmethod
+    def _equation(self, item: Node) -> Node: ...
+
+    @abstractmethod
+    def _float(self, identifier: str, called: str, words: list[Node], blocks: list[Node]) -> list[Node]: ...
+
+    @abstractmethod
+    def _callout(self, item: Node, kind: str) -> list[Node]: ...
+
+    @abstractmethod
+    def _division(self, item: Node) -> Node | list[Node]: ...
 
     # what blocks say
 

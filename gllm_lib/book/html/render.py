@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import html
-import json
 import os
 import re
 import shutil
@@ -21,12 +20,11 @@ from urllib.parse import unquote
 
 from gllm_lib.book.html.blocks import resolve
 from gllm_lib.book.html.layout import Layout
-from gllm_lib.book.html.manuscript import Manuscript, Source, api_version, pandoc, read_manuscript
-from gllm_lib.book.html.mathml import mend
-from gllm_lib.book.html.numbering import Page, node, walk
+from gllm_lib.book.html.manuscript import Manuscript, Source, read_manuscript, written
+from gllm_lib.book.html.numbering import Page, node
 from gllm_lib.book.html.pages import RenderError, ShowImage, inline_svg, raw_html
 from gllm_lib.book.html.previews import previews
-from gllm_lib.book.html.references import Book
+from gllm_lib.book.html.references import EXTERNAL, Book
 from gllm_lib.book.html.search import search_index
 from gllm_lib.checks import exchange, write_bytes, write_text
 
@@ -91,32 +89,14 @@ def _write(source: Source, book: Book, layout: Layout, manuscript: Manuscript, o
     blocks = resolve(source.blocks, page, book)
     title = next((item["c"][2] for item in blocks if item["t"] == "Header" and item["c"][0] == 1), source.title)
     blocks = [item for item in blocks if not (item["t"] == "Header" and item["c"][0] == 1)]
-    cites = any(item["t"] == "Cite" for item in walk(blocks))
-    if cites:
-        blocks.append(node("Header", 2, ["references", ["unnumbered"], []], [node("Str", "References")]))
-        blocks.append(node("Div", ["refs", [], []], []))
-    values = {"heading": node("MetaInlines", title), "link-citations": node("MetaBool", True)}
+    values = {"heading": node("MetaInlines", title)}
     for key, value in layout.around(source, _downloads(manuscript.site, page, out)).items():
         if isinstance(value, dict):
             values[key] = node("MetaBlocks", [value])
         elif value:
             values[key] = node("MetaString", value)
-    tree = {"pandoc-api-version": api_version(), "meta": values, "blocks": blocks}
-    arguments = [
-        "-f",
-        "json",
-        "-t",
-        "html5",
-        "--mathml",
-        "--toc",
-        "--toc-depth=3",
-        "--wrap=none",
-        "--syntax-highlighting=none",
-    ]
-    arguments += ["--template", str(ASSETS / "page.html")]
-    if cites:
-        arguments += ["--citeproc", *(f"--bibliography={path}" for path in manuscript.bibliography)]
-    write_text(out / page.target, mend(pandoc(arguments, json.dumps(tree), page.source.stem)))
+    template = ("--toc", "--toc-depth=3", "--template", str(ASSETS / "page.html"))
+    write_text(out / page.target, written(blocks, values, manuscript, page.source.stem, *template))
 
 
 def _downloads(site: Path, page: Page, out: Path) -> list[str]:
@@ -142,7 +122,7 @@ def check_links(out: Path, targets: list[PurePosixPath]) -> None:
         identifiers[target.as_posix()] = set(found)
         links += [(target, html.unescape(link)) for link in re.findall(r'\s(?:href|src)="([^"]*)"', content)]
     for target, link in links:
-        if re.match(r"[a-z][a-z0-9+.-]*:", link):
+        if EXTERNAL.match(link):
             continue
         path, _, fragment = link.partition("#")
         place = os.path.normpath(target.parent / unquote(path)) if path else target.as_posix()

@@ -12,9 +12,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from xml.etree import ElementTree
 
-from gllm_lib.book import PAPER, greek
+from gllm_lib.book import PAPER
 from gllm_lib.book.html.manuscript import Manuscript, Source, read_manuscript
-from gllm_lib.book.html.numbering import Node, Page, attributes, plain
+from gllm_lib.book.html.numbering import Page, attributes
 from gllm_lib.book.html.pages import RenderError, ShowImage
 from gllm_lib.book.html.references import Book
 from gllm_lib.checks import write_bytes, write_text
@@ -89,12 +89,6 @@ def title_label(source: Source) -> str:
     first = next((item for item in source.blocks if item["t"] == "Header" and item["c"][0] == 1), None)
     identifier = attributes(first)[0] if first else ""
     return identifier if identifier.startswith("sec-") else ""
-
-
-def spoken(title: list[Node]) -> str:
-    """Return the words of a title as one line for a list that sets no formulas."""
-    words = re.sub(r"\\([A-Za-z]+)", lambda found: greek(found[1]) or found[1], plain(title))
-    return re.sub(r"[{}$\\]", "", words)
 
 
 def evidence_of(content: str) -> Evidence | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import io
-import json
 import posixpath
 import re
 import shutil
@@ -19,12 +18,12 @@ from xml.etree import ElementTree
 
 from gllm_lib.book.html.blocks import HtmlDresser
 from gllm_lib.book.html.layout import authors, facts_line
-from gllm_lib.book.html.manuscript import Manuscript, Source, api_version, pandoc
-from gllm_lib.book.html.mathml import mend
-from gllm_lib.book.html.numbering import Node, Page, node, plain, rewrite, text, walk
+from gllm_lib.book.html.manuscript import Manuscript, Source, written
+from gllm_lib.book.html.numbering import Node, Page, node, plain, rewrite, text
 from gllm_lib.book.html.pages import RenderError
-from gllm_lib.book.html.references import Book
-from gllm_lib.book.print.book import COVER, MEDIA, ON_SCREEN, book_date, media_path, read_book, spoken
+from gllm_lib.book.html.references import EXTERNAL, Book
+from gllm_lib.book.html.search import readable
+from gllm_lib.book.print.book import COVER, MEDIA, ON_SCREEN, book_date, media_path, read_book
 from gllm_lib.checks import write_bytes
 
 ASSETS = Path(__file__).parent / "assets"
@@ -90,10 +89,6 @@ def _page(source: Source, book: Book, manuscript: Manuscript) -> str:
     page = source.page
     dresser = EpubDresser.of(source.blocks, page, book)
     blocks = rewrite([item for item in source.blocks if not (item["t"] == "Header" and item["c"][0] == 1)], dresser)
-    cites = any(item["t"] == "Cite" for item in walk(blocks))
-    if cites:
-        blocks.append(node("Header", 2, ["references", ["unnumbered"], []], [node("Str", "References")]))
-        blocks.append(node("Div", ["refs", [], []], []))
     first = next((item for item in source.blocks if item["t"] == "Header" and item["c"][0] == 1), None)
     meta = {
         "pagetitle": node("MetaString", f"{page.word}: {plain(source.title)}".removeprefix(": ")),
@@ -101,14 +96,8 @@ def _page(source: Source, book: Book, manuscript: Manuscript) -> str:
         "headingid": node("MetaString", (first["c"][1][0] if first else "") or "title"),
         "heading": node("MetaInlines", rewrite(source.title, dresser)),
         "facts": node("MetaString", facts_line(source.facts)),
-        "link-citations": node("MetaBool", True),
     }
-    tree = {"pandoc-api-version": api_version(), "meta": meta, "blocks": blocks}
-    arguments = ["-f", "json", "-t", "html5", "--mathml", "--wrap=none", "--syntax-highlighting=none"]
-    arguments += ["--template", str(ASSETS / "page.xhtml")]
-    if cites:
-        arguments += ["--citeproc", *(f"--bibliography={path}" for path in manuscript.bibliography)]
-    return as_xml(mend(pandoc(arguments, json.dumps(tree), page.source.stem)))
+    return as_xml(written(blocks, meta, manuscript, page.source.stem, "--template", str(ASSETS / "page.xhtml")))
 
 
 def as_xml(page: str) -> str:
@@ -168,7 +157,7 @@ def _contents_row(source: Source) -> str:
 
 
 def _entry(address: str, number: str, title: list[Node]) -> str:
-    return f'<a href="{html.escape(address)}">{html.escape(f"{number} {spoken(title)}".strip())}</a>'
+    return f'<a href="{html.escape(address)}">{html.escape(f"{number} {readable(title, {})}".strip())}</a>'
 
 
 def _package(manuscript: Manuscript, content: dict[str, bytes], cover: bool) -> str:
@@ -240,7 +229,7 @@ def _check(content: dict[str, bytes]) -> None:
     for name, link in links:
         path, _, fragment = link.partition("#")
         place = posixpath.normpath(posixpath.join(posixpath.dirname(name), unquote(path))) if path else name
-        if re.match(r"[a-z][a-z0-9+.-]*:", link):
+        if EXTERNAL.match(link):
             continue
         if place not in content or (fragment and fragment not in identifiers[place]):
             raise RenderError(f"{name}: unresolved reference, a link to {link}, which the book does not hold")

@@ -70,7 +70,7 @@ def write_typst(site: Path, folder: Path) -> Manuscript:
     tree = {"pandoc-api-version": api_version(), "meta": {"link-citations": node("MetaBool", True)}, "blocks": blocks}
     arguments = ["-f", "json", "-t", "typst", "--wrap=none"]
     if cites:
-        arguments += ["--citeproc", *(f"--bibliography={path}" for path in manuscript.bibliography)]
+        arguments += manuscript.citeproc
     write_text(folder / "main.typ", _opening(manuscript, book) + pandoc(arguments, json.dumps(tree), "the book"))
     write_bytes(folder / "book.typ", TEMPLATE.read_bytes())
     import matplotlib  # takes a second to load

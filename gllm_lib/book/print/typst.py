@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gllm_lib.book.html.numbering import Node, Page, attributes, is_claim, node, plain
+from gllm_lib.book.html.numbering import Node, Page, attributes, node, plain
 from gllm_lib.book.html.references import SPACE, Dresser
 from gllm_lib.book.print.book import MEDIA, ON_SCREEN, evidence_of, media_path, place
 from gllm_lib.book.print.formulas import Formula
@@ -42,27 +42,9 @@ class TypstDresser(Dresser):
         here = place(self.page, identifier, self.book)
         return wrapped(f"#section({level + self.depth}, {string(item.get('number', ''))}, {string(here)})[", words)
 
-    def _div(self, item: Node) -> Node | list[Node]:
-        identifier, classes, _ = attributes(item)
-        blocks: list[Node] = item["c"][1]
-        if is_claim(item):
-            return self._claim(item)
-        if "status" in classes:
-            return []  # stands inside its claim
-        if "proof" in classes:
-            return self._proof(item)
-        if "equation" in classes:
-            return self._equation(item)
-        if identifier.startswith(("fig-", "tbl-")):
-            blocks, words = self.captioned(item)
-            return self._float(identifier, item["called"], words, blocks)
-        for name in classes:
-            if name.startswith("callout-"):
-                kind = name.removeprefix("callout-")
-                return [wrapped(f"#callout({string(kind)}, [", self.callout(item, kind), "])["), *blocks, raw("]")]
-        if identifier:
-            return [raw(f"#target({string(place(self.page, identifier, self.book))})"), *blocks]
-        return blocks
+    def _division(self, item: Node) -> list[Node]:
+        identifier, blocks = attributes(item)[0], list(item["c"][1])
+        return [raw(f"#target({string(place(self.page, identifier, self.book))})"), *blocks] if identifier else blocks
 
     def _claim(self, item: Node) -> list[Node]:
         identifier, _, pairs = attributes(item)
@@ -82,10 +64,10 @@ class TypstDresser(Dresser):
         told = f"{self.page.source.stem}, {number or formula['c'][0]['c'][1][1:50].strip()}"
         return wrapped(f"#equation({string(identifier)}, {string(number)}, {string(told)}, ", formula["c"], ")")
 
-    def _float(self, identifier: str, called: str, caption: list[Node], blocks: list[Node]) -> list[Node]:
+    def _float(self, identifier: str, called: str, words: list[Node], blocks: list[Node]) -> list[Node]:
         kind = "table" if identifier.startswith("tbl-") else "figure"
         splits = "true" if kind == "table" and sum(len(plain(block["c"])) for block in blocks) > LONG else "false"
-        opened = wrapped(f"#float({string(kind)}, {string(identifier)}, {string(called)}, {splits}, [", caption, "])[")
+        opened = wrapped(f"#float({string(kind)}, {string(identifier)}, {string(called)}, {splits}, [", words, "])[")
         return [opened, *blocks, raw("]")]
 
     def _figure(self, item: Node) -> Node | list[Node]:
@@ -106,6 +88,10 @@ class TypstDresser(Dresser):
         return [bare, node("Para", shown)] if shown else bare
 
     # blocks without
+
+    def _callout(self, item: Node, kind: str) -> list[Node]:
+        opened = wrapped(f"#callout({string(kind)}, [", self.callout(item, kind), "])[")
+        return [opened, *item["c"][1], raw("]")]
 
     def _span(self, item: Node) -> Node | list[Node]:
         identifier = attributes(item)[0]
