@@ -1,14 +1,18 @@
-"""A small book in a temporary folder: front page, one chapter, the three appendices, its own list of source items."""
+"""Two books for the tests: a small one to execute, with its own source items, and the pages of the sample site."""
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
 
+from gllm_lib.book.html.render import render
 from gllm_lib.book.project import KERNELSPEC, Project, canonical, open_project, read_registry
 from gllm_lib.book.run import run_chapters
 from gllm_lib.book.scaffold import new_chapter
+from tests.book.sample_site import FIRST, write_site
 
 QUARTO = """project:
   type: book
@@ -117,6 +121,38 @@ def scaffolded(tmp_path_factory) -> Project:
     project = small_book(tmp_path_factory.mktemp("scaffolded") / "small")
     new_chapter(project, "Stable, at last!")
     return open_project(project.root)
+
+
+@pytest.fixture(scope="session")
+def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pages of the sample site; for reading only."""
+    folder = tmp_path_factory.mktemp("pages")
+    render(write_site(folder / "site"), folder / "_book")
+    return folder / "_book"
+
+
+@pytest.fixture
+def opened(browser: Any, book: Path) -> Iterator[Any]:
+    """A function that opens a page from disk, in one window per kind; no error and no request may have come."""
+    windows: dict[str, Any] = {}
+    troubles: list[str] = []
+
+    def open_page(name: str = FIRST, width: int = 1280, **options: Any) -> Any:
+        options = {"viewport": {"width": width, "height": 800}, "offline": True} | options
+        if repr(options) not in windows:
+            windows[repr(options)] = page = browser.new_context(**options).new_page()
+            page.on(
+                "request", lambda request: request.url.startswith(("file:", "data:")) or troubles.append(request.url)
+            )
+            page.on("console", lambda message: troubles.append(message.text) if message.type == "error" else None)
+            page.on("pageerror", lambda error: troubles.append(str(error)))
+        windows[repr(options)].goto(name if name.startswith("file:") else (book / name).as_uri())
+        return windows[repr(options)]
+
+    yield open_page
+    for page in windows.values():
+        page.context.close()
+    assert troubles == []
 
 
 @pytest.fixture

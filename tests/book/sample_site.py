@@ -13,6 +13,8 @@ import sympy
 
 from gllm_lib.book.figures import figure, svg_text
 
+FIRST = "chapters/04-sample-complexity.html"  # its first chapter
+
 QUARTO = """
 project: {type: book, output-dir: _book}
 book:

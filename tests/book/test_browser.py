@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gllm_lib.book.html.render import render
-from tests.book.sample_site import CHECK, write_site
+from tests.book.sample_site import CHECK, FIRST
 
 pytestmark = pytest.mark.browser
 
-FIRST = "chapters/04-sample-complexity.html"
 
 CONTRAST = """() => {
   const canvas = new OffscreenCanvas(1, 1).getContext("2d", {willReadFrequently: true});
@@ -34,40 +31,6 @@ CONTRAST = """() => {
   }
   return poor;
 }"""
-
-
-@pytest.fixture(scope="module")
-def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("book")
-    render(write_site(folder / "site"), folder / "_book")
-    return folder / "_book"
-
-
-@pytest.fixture
-def opened(browser: Any, book: Path) -> Iterator[Any]:
-    """A function that opens a page of the book; afterwards no console error and no network request may have come."""
-    pages: dict[Any, Any] = {}
-    troubles: list[str] = []
-
-    def noted(request: Any) -> None:
-        if not request.url.startswith(("file:", "data:")):
-            troubles.append(request.url)
-
-    def open_page(name: str, width: int = 1280, scheme: str = "light", **options: Any) -> Any:
-        key = (width, scheme, str(options))
-        if key not in pages:
-            context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme, **options)
-            pages[key] = page = context.new_page()
-            page.on("request", noted)
-            page.on("console", lambda message: troubles.append(message.text) if message.type == "error" else None)
-            page.on("pageerror", lambda error: troubles.append(str(error)))
-        pages[key].goto((book / name).as_uri())
-        return pages[key]
-
-    yield open_page
-    for page in pages.values():
-        page.context.close()
-    assert troubles == []
 
 
 def names(book: Path) -> list[str]:
@@ -174,7 +137,7 @@ def test_a_formula_that_cannot_break_scrolls_in_its_line(opened: Any) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_stands_out_from_its_page(opened: Any, book: Path, scheme: str) -> None:
     for name in names(book):
-        page = opened(name, scheme=scheme)
+        page = opened(name, color_scheme=scheme)
         assert page.evaluate(CONTRAST) == [], name
     page.add_style_tag(content="p { color: light-dark(#888, #666) !important }")
     assert page.evaluate(CONTRAST) != []
@@ -187,7 +150,7 @@ def test_figures_follow_the_page(opened: Any) -> None:
         )
         return list(found)
 
-    light, dark = colours(opened(FIRST)), colours(opened(FIRST, scheme="dark"))
+    light, dark = colours(opened(FIRST)), colours(opened(FIRST, color_scheme="dark"))
     assert light[0] == light[1]
     assert dark[0] == dark[1]
     assert light != dark

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,31 +10,7 @@ import pytest
 
 from gllm_lib.book.html.pages import RenderError, imported
 from gllm_lib.book.html.render import render
-from tests.book.sample_site import EVIDENCE, code, shown, text, write_notebook, write_site, write_small_site
-
-FIRST = "chapters/04-sample-complexity.html"
-
-
-@pytest.fixture(scope="module")
-def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("book")
-    render(write_site(folder / "site"), folder / "_book")
-    return folder / "_book"
-
-
-@pytest.fixture
-def opened(browser: Any, book: Path) -> Iterator[Any]:
-    contexts = []
-
-    def open_page(**options: Any) -> Any:
-        contexts.append(browser.new_context(viewport={"width": 1280, "height": 800}, **options))
-        page = contexts[-1].new_page()
-        page.goto((book / FIRST).as_uri())
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
+from tests.book.sample_site import EVIDENCE, FIRST, code, shown, text, write_notebook, write_small_site
 
 
 def test_imports_alone_are_folded(book: Path) -> None:

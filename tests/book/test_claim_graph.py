@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -135,13 +135,13 @@ def test_the_command_prints_the_tree_of_the_book(
     assert main(["claims", "--graph", "prp-fourth-rot"]) == 1
     assert "did you mean prp-fourth-root?" in capsys.readouterr().err
     assert main(["claims", "--graph", ""]) == 1
-    assert "no chapter states a claim without a label; see gllm claims" in capsys.readouterr().err
+    assert "no chapter states a claim without a label; 'gllm claims' lists the labels" in capsys.readouterr().err
     with pytest.raises(SystemExit):  # a tree is no list of objects
         main(["claims", "--graph", "prp-fourth-root", "--json"])
 
 
 def test_a_tree_of_nothing_is_refused(small: Registry) -> None:
-    with pytest.raises(BookError, match="no chapter states zzz; see gllm claims"):
+    with pytest.raises(BookError, match="no chapter states zzz; 'gllm claims' lists the labels"):
         list(tree(small, computed(small), "zzz"))
 
 
@@ -175,25 +175,6 @@ def test_the_words_are_not_found_twice_by_the_search(book: Path) -> None:
     index = (book / "assets/index.js").read_text()
     assert "In words" in index
     assert "in all it rests on" not in index
-
-
-@pytest.fixture
-def opened(browser: Any) -> Iterator[Any]:
-    """A function that opens an address; afterwards no error may have come."""
-    contexts: list[Any] = []
-    troubles: list[str] = []
-
-    def open_page(address: str, width: int = 1280, **options: Any) -> Any:
-        contexts.append(browser.new_context(viewport={"width": width, "height": 800}, offline=True, **options))
-        page = contexts[-1].new_page()
-        page.on("pageerror", lambda error: troubles.append(str(error)))
-        page.goto(address)
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert troubles == []
 
 
 def shown(page: Any) -> list[str]:

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from gllm_lib.book.html.render import render
-from tests.book.sample_site import write_site
+from tests.book.sample_site import FIRST
 
 pytestmark = pytest.mark.browser
 
@@ -16,12 +15,10 @@ PAPER = 672  # CSS pixels between the margins of an A4 page
 
 
 @pytest.fixture(scope="module")
-def printed(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def printed(browser: Any, book: Path) -> Any:
     """The first chapter as it is laid out for paper, after the event that a browser sends before printing."""
-    folder = tmp_path_factory.mktemp("book")
-    render(write_site(folder / "site"), folder / "_book")
     page = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme="dark")
-    page.goto(Path(folder / "_book/chapters/04-sample-complexity.html").as_uri())
+    page.goto((book / FIRST).as_uri())
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     page.set_viewport_size({"width": PAPER, "height": 950})
     page.emulate_media(media="print")

@@ -2,45 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gllm_lib.book.html.render import render
-from tests.book.sample_site import write_site
-
 pytestmark = pytest.mark.browser
 
-FIRST = "chapters/04-sample-complexity.html"
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
-
-
-@pytest.fixture(scope="module")
-def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("book")
-    render(write_site(folder / "site"), folder / "_book")
-    return folder / "_book"
-
-
-@pytest.fixture
-def opened(browser: Any, book: Path) -> Iterator[Any]:
-    """A function that opens the first chapter; no script may have failed."""
-    contexts: list[Any] = []
-    troubles: list[str] = []
-
-    def open_page(**options: Any) -> Any:
-        contexts.append(browser.new_context(**options))
-        page = contexts[-1].new_page()
-        page.on("pageerror", lambda error: troubles.append(str(error)))
-        page.goto((book / FIRST).as_uri())
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert troubles == []
 
 
 def test_the_smallest_letters_of_a_figure_stay_legible_and_it_scrolls(opened: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -13,9 +12,8 @@ from axe_playwright_python.sync_playwright import Axe
 from gllm_lib.book.html.pages import RenderError
 from gllm_lib.book.html.previews import block, previews
 from gllm_lib.book.html.render import render
-from tests.book.sample_site import write_site
+from tests.book.sample_site import FIRST, write_site
 
-FIRST = "chapters/04-sample-complexity.html"
 SECOND = "chapters/07-choosing-grades.html"
 CARD = "#book-preview"
 
@@ -52,34 +50,6 @@ def test_a_link_out_of_the_book_is_left_to_the_check_of_links(tmp_path: Path) ->
 )
 def test_a_block_is_its_element_and_a_heading_has_its_first_paragraph(content: str, expected: str) -> None:
     assert block(content, "x") == expected
-
-
-@pytest.fixture(scope="module")
-def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("book")
-    render(write_site(folder / "site"), folder / "_book")
-    return folder / "_book"
-
-
-@pytest.fixture
-def opened(browser: Any, book: Path) -> Iterator[Any]:
-    """A function that opens a page from disk with the network off; no error may have come."""
-    contexts: list[Any] = []
-    troubles: list[str] = []
-
-    def open_page(name: str, width: int = 1280, **options: Any) -> Any:
-        context = browser.new_context(viewport={"width": width, "height": 800}, offline=True, **options)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: troubles.append(message.text) if message.type == "error" else None)
-        page.on("pageerror", lambda error: troubles.append(str(error)))
-        page.goto((book / name).as_uri())
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert troubles == []
 
 
 def reference(page: Any, target: str) -> Any:

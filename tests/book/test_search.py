@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gllm_lib.book.html.linear import linear, linear_text
-from gllm_lib.book.html.render import render
-from tests.book.sample_site import write_site
+from tests.book.sample_site import FIRST
 
-FIRST = "chapters/04-sample-complexity.html"
 CLAIMS = ("def-gain", "prp-fourth-root", "prp-printed", "prp-corrected", "cnj-bounded", "rem-clip")
-
-
-@pytest.fixture(scope="module")
-def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("book")
-    render(write_site(folder / "site"), folder / "_book")
-    return folder / "_book"
 
 
 @pytest.fixture(scope="module")
@@ -118,28 +108,6 @@ def test_every_row_leads_to_a_place(book: Path, index: Any) -> None:
 
 
 # a reader's search
-
-
-@pytest.fixture
-def opened(browser: Any, book: Path) -> Iterator[Any]:
-    """A function that opens a page from disk; afterwards no error and no request for a network may have come."""
-    contexts: list[Any] = []
-    troubles: list[str] = []
-
-    def open_page(name: str = FIRST, width: int = 1280, **options: Any) -> Any:
-        context = browser.new_context(viewport={"width": width, "height": 800}, offline=True, **options)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("request", lambda request: request.url.startswith(("file:", "data:")) or troubles.append(request.url))
-        page.on("console", lambda message: troubles.append(message.text) if message.type == "error" else None)
-        page.on("pageerror", lambda error: troubles.append(str(error)))
-        page.goto((book / name).as_uri())
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert troubles == []
 
 
 def found(page: Any, words: str) -> list[str]:
