@@ -16,7 +16,7 @@ import yaml
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
-from packaging.utils import canonicalize_name
+from packaging.utils import NormalizedName, canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHONS = ("3.11", "3.12", "3.13")
@@ -93,7 +93,7 @@ def installed(name: str) -> str:
         return "no version"
 
 
-def pulled_in(extras: tuple[str, ...]) -> set[str]:
+def pulled_in(extras: tuple[str, ...]) -> set[NormalizedName]:
     """Return the canonical names that our package and these extras pull in here, step by step."""
     left, seen = [("gllm-book", extra) for extra in ("", *extras)], set()
     while left:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gllm_lib.checks import GllmError
+from gllm_lib.book.project import BookError
 
 CODE = ("gllm_lib", "tests", "chapters", "figures")
 COMMANDS: tuple[tuple[str, ...], ...] = (
@@ -23,10 +23,6 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
 NEEDED = ("ruff", "mypy", "importlinter", "pytest")
 
 
-class SuiteError(GllmError):
-    """A part of the suite that fails or cannot be run."""
-
-
 def environment(root: str | Path) -> dict[str, str]:
     """Return what the suite sets: one thread per process, and no call for models or caches outside the book."""
     threads = dict.fromkeys(("OMP", "OPENBLAS", "MKL", "NUMEXPR"), "1")
@@ -38,10 +34,10 @@ def environment(root: str | Path) -> dict[str, str]:
 
 
 def run(root: Path) -> None:
-    """Run linters, types and tests in `root`, in that order; raises SuiteError at the first that fails."""
+    """Run linters, types and tests in `root`, in that order; raises BookError at the first that fails."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
-        raise SuiteError(
+        raise BookError(
             f"the tests need {', '.join(missing)}, not installed here; pip install -e '.[test]' brings them"
         )
     beside = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
@@ -49,4 +45,4 @@ def run(root: Path) -> None:
         print("$", shlex.join(command), flush=True)
         done = subprocess.run(command, cwd=root, env=os.environ | environment(root) | {"PATH": beside})
         if done.returncode:
-            raise SuiteError(f"{shlex.join(command)} fails (exit code {done.returncode}); the rest was not run")
+            raise BookError(f"{shlex.join(command)} fails (exit code {done.returncode}); the rest was not run")

@@ -6,7 +6,7 @@ D width, H heads, K = D/H head width, L levels, V vocabulary, T context
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import accumulate, pairwise
 from typing import Any, Literal, get_args
@@ -84,15 +84,15 @@ class Grading:
 
     base: float = 2.0
     clip: float = 2.0
-    levels: tuple[int, ...] = ()
-    heads: tuple[Any, ...] | None = None
+    levels: Sequence[int] = ()
+    heads: Sequence[Any] | None = None
     after_rotary: bool = False
-    embedding: tuple[float, ...] | None = None
+    embedding: Sequence[float] | None = None
     projection: bool = False
     position: bool = False
-    output: tuple[float, ...] | None = None
+    output: Sequence[float] | None = None
     kappa: float | None = None
-    learned: tuple[Part, ...] = ()
+    learned: Sequence[Part] = ()
 
     def __post_init__(self) -> None:
         put(self, real, "base", above=1.0)
@@ -246,7 +246,7 @@ class GPTConfig:
     @property
     def level_widths(self) -> tuple[int, ...]:
         """The widths d_l of the levels, (D,) where none are given."""
-        return self.grading.levels if self.grading and self.grading.levels else (self.width,)
+        return tuple(self.grading.levels) if self.grading and self.grading.levels else (self.width,)
 
     @property
     def level_hidden(self) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -62,9 +63,9 @@ def main() -> None:
         alpha, tau = profiles(rng, d)
         ratios = alpha / tau
         peers: dict[str, Callable[[], object]] = {
-            "sort": lambda ratios=ratios: np.sort(ratios),
-            "select": lambda alpha=alpha, tau=tau: select(alpha, tau, CLIP),
-            "dual": lambda alpha=alpha, tau=tau: generic_dual(alpha, tau),
+            "sort": partial(np.sort, ratios),
+            "select": partial(select, alpha, tau, CLIP),
+            "dual": partial(generic_dual, alpha, tau),
         }
         median = medians(peers, rounds)
         ratio = median["select"] / median["sort"]

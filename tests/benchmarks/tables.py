@@ -68,7 +68,7 @@ def adamw(dtype: torch.dtype) -> Callable[[], float]:
 def backward(dtype: torch.dtype, sparse: bool) -> Callable[[], float]:
     """Return a peer that times a backward pass through one bigram table, of as many positions as visits above."""
     storage = "bfloat16" if dtype == torch.bfloat16 else "float32"
-    tables = Tables(HashedTables(ROWS, order=2, copies=1, storage=storage), 8192, COLUMNS)  # type: ignore[arg-type]
+    tables = Tables(HashedTables(ROWS, order=2, copies=1, storage=storage), 8192, COLUMNS)
     tables.fill()
     tables.sparse = sparse
     tokens = torch.randint(8192, (8, int(SHARE * ROWS) // 8), generator=torch.Generator().manual_seed(2))

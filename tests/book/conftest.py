@@ -137,14 +137,20 @@ def opened(browser: Any, book: Path) -> Iterator[Any]:
     windows: dict[str, Any] = {}
     troubles: list[str] = []
 
+    def asked(request: Any) -> None:
+        if not request.url.startswith(("file:", "data:")):
+            troubles.append(request.url)
+
+    def said(message: Any) -> None:
+        if message.type == "error":
+            troubles.append(message.text)
+
     def open_page(name: str = FIRST, width: int = 1280, **options: Any) -> Any:
         options = {"viewport": {"width": width, "height": 800}, "offline": True} | options
         if repr(options) not in windows:
             windows[repr(options)] = page = browser.new_context(**options).new_page()
-            page.on(
-                "request", lambda request: request.url.startswith(("file:", "data:")) or troubles.append(request.url)
-            )
-            page.on("console", lambda message: troubles.append(message.text) if message.type == "error" else None)
+            page.on("request", asked)
+            page.on("console", said)
             page.on("pageerror", lambda error: troubles.append(str(error)))
         windows[repr(options)].goto(name if name.startswith("file:") else (book / name).as_uri())
         return windows[repr(options)]

@@ -214,8 +214,8 @@ def test_what_is_drawn_are_the_ancestors_for_every_statement_of_the_book(
         assert (len(nodes), set(nodes), rest, overlap) == (len(family), family, [], False), label
         assert lines == sum(len(set(whole.claims[one].uses)) for one in family), label
     for label, nodes, _, rest, overlap in page.evaluate(DRAW_ALL, "for"):
-        family = [label, *(one for one in whole.claims if label in whole.ancestors(one))]
-        assert sorted(nodes + rest) == sorted(family), label
+        resting = [label, *(one for one in whole.claims if label in whole.ancestors(one))]
+        assert sorted(nodes + rest) == sorted(resting), label
         assert len(nodes) <= 30
         assert not overlap, label
 

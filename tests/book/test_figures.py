@@ -156,7 +156,7 @@ def test_sizes_outside_the_page_are_refused(size: float) -> None:
 
 def test_other_bad_input(tmp_path: Path) -> None:
     with pytest.raises(InputTypeError, match="inches as a number"):
-        figure(height="tall")  # type: ignore[arg-type]
+        figure(height="tall")
     with pytest.raises(InputError, match="positive integer"):
         ramp(0)
     fig, _ = figure()

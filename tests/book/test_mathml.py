@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from gllm_lib.book.html.manuscript import pandoc
 from gllm_lib.book.html.mathml import mend
-from gllm_lib.book.html.render import pandoc
 
 
 def mathematics(tex: str) -> str:

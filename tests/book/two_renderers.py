@@ -241,7 +241,7 @@ class _Page:
         inside = {id(item): claim for claim in with_class(self.main, "claim") for item in with_class(claim, "status")}
         found = []
         for item in with_class(self.main, "status"):
-            label = item.get("data-claim") or inside[id(item)].get("id", "")
+            label = item.get("data-claim") or inside[id(item)].get("id") or ""
             found.append((label, "".join(self.running(item).split())))
         return found
 

@@ -172,7 +172,7 @@ def test_state_of_adamw_is_what_torch_keeps():
 
 def test_configurations_are_frozen_and_compare_by_value():
     with pytest.raises(FrozenInstanceError):
-        SMALL.depth = 4  # type: ignore[misc]
+        SMALL.depth = 4
     assert replace(SMALL, depth=4) == Trainer(4, 8, 11, 16, 4, "SSSL", 3, 32)
 
 

@@ -245,14 +245,14 @@ def test_an_evaluation_is_a_number(value: Any) -> None:
     with pytest.raises(InputError, match="evaluate_every is -1"):
         train(build(), TOKENS, RECIPE, evaluate_every=-1)
     with pytest.raises(InputTypeError, match=r"evaluate_every is 2\.0; give a whole number"):
-        train(build(), TOKENS, RECIPE, evaluate_every=2.0)  # type: ignore[arg-type]
+        train(build(), TOKENS, RECIPE, evaluate_every=2.0)
 
 
 def test_what_is_no_model_or_no_recipe_is_refused() -> None:
     with pytest.raises(InputTypeError, match="model is a Linear; give a GPT"):
-        train(torch.nn.Linear(2, 2), TOKENS, RECIPE)  # type: ignore[arg-type]
+        train(torch.nn.Linear(2, 2), TOKENS, RECIPE)
     with pytest.raises(InputTypeError, match="recipe is a dict; give a Recipe"):
-        train(build(), TOKENS, vars(RECIPE))  # type: ignore[arg-type]
+        train(build(), TOKENS, vars(RECIPE))
 
 
 def test_a_history_that_was_handed_out_stays_as_it_was_and_cannot_change_the_run() -> None:
