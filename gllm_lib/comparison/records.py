@@ -185,6 +185,9 @@ MATCHED: dict[str, tuple[str, ...]] = {
     f"effect of the {name}": tuple(n for n in _ALL if not n.startswith(start) or n in _LAW)
     for name, start in EFFECTS.items()
 }
+OWN = {  # what an effect is of: stated on both sides, since a missing field leaves it unknown, and not all equal
+    f"effect of the {name}": tuple(n for n in _of(start) if n not in _LAW) for name, start in EFFECTS.items()
+}
 SAYS = {
     "score difference": "a difference of means under this law, of all that differs between the two",
     "common recipe": "performance under this recipe, not the best of either",
@@ -216,9 +219,10 @@ def compare(
         number("target", target)
     found = {}
     for claim, names in MATCHED.items():
-        pairs = {name: (a.get(name), b.get(name)) for name in names}
+        own = OWN.get(claim, ())
+        pairs = {name: (a.get(name), b.get(name)) for name in (*names, *own)}
         absent = tuple(name for name, pair in pairs.items() if any(isinstance(each, Missing) for each in pair))
-        free = (*absent, *(name for name in names if name.startswith(NEED_NOT_MATCH)))
+        free = (*absent, *own, *(name for name in names if name.startswith(NEED_NOT_MATCH)))
         if differ := tuple(name for name, (x, y) in pairs.items() if name not in free and x != y):
             found[claim] = Finding("refused", f"they differ in {', '.join(differ)}", differ + absent)
         elif absent:
@@ -246,13 +250,8 @@ def _beyond(claim: str, a: ModelInstance, b: ModelInstance, weights: Any, target
         first, second = (tuple(vars(each.capability).values()) for each in (a, b))
         ahead = a.name if dominates(first, second) else b.name if dominates(second, first) else None
         return Finding("granted", f"{ahead} dominates") if ahead else Finding("refused", "neither dominates the other")
-    elif claim not in SAYS:
-        start = EFFECTS[claim.removeprefix("effect of the ")]
-        pairs = {name: (a.get(name), b.get(name)) for name in _of(start)}
-        absent = tuple(name for name, pair in pairs.items() if any(isinstance(each, Missing) for each in pair))
-        if all(x == y for name, (x, y) in pairs.items() if name not in absent):
-            if absent:  # a field that one side does not state is no difference
-                return Finding("unknown", f"{', '.join(absent)} must differ, and one side does not say", absent)
+    elif claim in OWN:
+        if all(a.get(name) == b.get(name) for name in OWN[claim]):
             return Finding("refused", "nothing that could have this effect differs")
         return Finding("granted", "the difference belongs to what differs here, under these fields and this recipe")
     return Finding("granted", SAYS[claim])

@@ -35,7 +35,7 @@ from gllm_lib.comparison import (
     scalar_cost,
     schema,
 )
-from gllm_lib.comparison.records import MATCHED, NAMES, NEVER
+from gllm_lib.comparison.records import MATCHED, NAMES, NEVER, OWN
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = sorted(ROOT.glob("results/*/records/*-s0.json"))
@@ -143,6 +143,15 @@ def test_a_field_that_one_side_does_not_state_is_no_difference(name):
         assert (finding.verdict, finding.fields) == ("unknown", (name,))
 
 
+@pytest.mark.parametrize("name", ["architecture.identity", "architecture.layers", "architecture.parameters"])
+def test_an_effect_of_what_is_not_identified_is_unknown(name):
+    """Another field of the section differs, so something could have the effect; FTIP 3.4.4 still leaves it unknown."""
+    gap = changed(B, name, GAP)
+    for pair in ((A, gap), (gap, A), (changed(A, name, GAP), gap)):
+        finding = compare(*pair)[EFFECT]
+        assert (finding.verdict, finding.fields) == ("unknown", (name,))
+
+
 def test_a_single_fastest_run_defines_no_cost():
     for name, value in (("systems.repetitions", 1), ("systems.aggregation", "fastest")):
         finding = compare(changed(A, name, value), changed(B, name, value))["measured costs"]
@@ -184,7 +193,8 @@ def test_erasing_a_field_grants_nothing_and_order_does_not_matter(erased, moved,
         b = changed(b, name, GAP)
     after = compare(a, b)
     assert all(before[claim].verdict == "granted" for claim in after if after[claim].verdict == "granted")
-    assert all(set(erased) & set(MATCHED[claim]) == set() for claim in MATCHED if after[claim].verdict == "granted")
+    needs = {claim: {*MATCHED[claim], *OWN.get(claim, ())} for claim in MATCHED}
+    assert all(set(erased) & needs[claim] == set() for claim in MATCHED if after[claim].verdict == "granted")
 
 
 @settings(max_examples=25)
