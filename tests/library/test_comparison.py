@@ -152,6 +152,14 @@ def test_an_effect_of_what_is_not_identified_is_unknown(name):
         assert (finding.verdict, finding.fields) == ("unknown", (name,))
 
 
+def test_an_effect_at_no_stated_cost_is_unknown():
+    for costs in ({}, {"time": GAP}):
+        for pair in ((A, replace(B, costs=costs)), (replace(B, costs=costs), A)):
+            finding = compare(*pair)[EFFECT]
+            assert (finding.verdict, finding.fields) == ("unknown", ("costs",))
+    assert compare(A, replace(B, costs={"time": Quantity(1, "s"), "energy": GAP}))[EFFECT].verdict == "granted"
+
+
 def test_a_single_fastest_run_defines_no_cost():
     for name, value in (("systems.repetitions", 1), ("systems.aggregation", "fastest")):
         finding = compare(changed(A, name, value), changed(B, name, value))["measured costs"]
