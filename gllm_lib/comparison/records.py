@@ -222,8 +222,8 @@ def compare(
         own = OWN.get(claim, ())
         pairs = {name: (a.get(name), b.get(name)) for name in (*names, *own)}
         if own:  # a cost vector is a field, too: one amount at least
-            priced = (any(isinstance(each, Quantity) for each in record.costs.values()) for record in (a, b))
-            pairs["costs"] = tuple(0 if stated else UNSTATED for stated in priced)
+            priced = [any(isinstance(each, Quantity) for each in record.costs.values()) for record in (a, b)]
+            pairs["costs"] = (priced[0] or UNSTATED, priced[1] or UNSTATED)
         absent = tuple(name for name, pair in pairs.items() if any(isinstance(each, Missing) for each in pair))
         free = (*absent, *own, "costs", *(name for name in names if name.startswith(NEED_NOT_MATCH)))
         if differ := tuple(name for name, (x, y) in pairs.items() if name not in free and x != y):
