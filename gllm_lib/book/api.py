@@ -14,7 +14,7 @@ import griffe
 
 import gllm_lib
 from gllm_lib.book.markdown import plain
-from gllm_lib.book.project import BookError, Notebook, chapter_number
+from gllm_lib.book.project import BookError, Notebook, chapter_heading
 
 ROOMS = (
     "grading", "models", "optim", "gauge", "training", "comparison", "analysis", "corpora", "proofs", "studies", "book"
@@ -93,15 +93,19 @@ def read_library(folder: Path | None = None) -> Library:
 
 @dataclass
 class Uses:
-    """The chapters that use an object of the library, and the claims whose check has it as its ingredient, by path."""
+    """The chapters that use an object of the library, and the claims whose check has it as its ingredient, by path.
 
+    `numbers` are references to the chapters, by name.
+    """
+
+    numbers: Mapping[str, str] = field(default_factory=dict)
     chapters: dict[str, list[str]] = field(default_factory=dict)
     claims: dict[str, list[str]] = field(default_factory=dict)
 
 
 def uses(library: Library, notebooks: Mapping[str, Notebook]) -> Uses:
     """Return who uses what, read from the code cells of the chapters."""
-    found = Uses()
+    found = Uses({name: chapter_heading(name, notebook)[0] for name, notebook in notebooks.items()})
     for chapter, notebook in notebooks.items():
         bound: dict[str, str] = {}  # name in the chapter -> dotted path in the library
         for cell in notebook.cells:
@@ -193,7 +197,7 @@ def _facts(used: Uses, path: str, origin: str) -> str:
     facts = [f"From `{origin}`."]
     chapters = used.chapters.get(path, [])
     if chapters:
-        links = [f"[{chapter_number(name)}]({name}.ipynb)" for name in chapters]
+        links = [used.numbers[name] for name in chapters]
         facts.append(f"Used in chapter{'s' * (len(links) > 1)} {', '.join(links)}.")
     if claims := used.claims.get(path):
         facts.append(f"Checked in {', '.join('@' + claim for claim in claims)}.")

@@ -7,16 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gllm_lib.book.markdown import plain, rows
-from gllm_lib.book.project import Notebook, Project, chapter_number, read_notebook
+from gllm_lib.book.project import Notebook, Project, chapter_heading, read_notebook
 from gllm_lib.book.run import Run
 from gllm_lib.studies.plan import Study, list_studies, load
 
 
 def title(project: Project, chapter: str) -> str:
-    """Return "4b Steps, errors and levels" for a chapter: its number and its first heading."""
-    text = "\n".join(cell.source for cell in read_notebook(project.notebook_path(chapter)).cells)
-    heading = re.search(r"^# (.+?)(?: \{.*\})?$", text, re.MULTILINE)
-    return f"{chapter_number(chapter)} {heading[1] if heading else chapter}"
+    """Return "4b Steps, errors and levels" for a chapter: a reference that is shown as its number, and its title."""
+    return " ".join(chapter_heading(chapter, read_notebook(project.notebook_path(chapter))))
 
 
 def chapter_runs(project: Project, runs: Mapping[str, Run], profile: str) -> str:
@@ -107,7 +105,7 @@ def _readers(name: str, notebooks: Mapping[str, Notebook]) -> str:
     """Return a sentence with links to the chapters whose code names a study."""
     quoted = re.compile(rf"""["'/]{name}["'/]""")
     links = [
-        f"[{chapter_number(chapter)}]({chapter}.ipynb)"
+        chapter_heading(chapter, notebook)[0]
         for chapter, notebook in notebooks.items()
         if any(cell.cell_type == "code" and quoted.search(cell.source) for cell in notebook.cells)
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,10 +34,10 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Group:
-    """Symbols that are used together, and the chapters that use them."""
+    """Symbols that are used together, and the chapters that use them, by their labels."""
 
     title: str
-    chapters: str
+    chapters: tuple[str, ...]
     symbols: tuple[Symbol, ...]
 
 
@@ -56,8 +56,10 @@ def read(path: Path) -> tuple[Group, ...]:
 def _group(name: str, group: object) -> Group:
     told = group if isinstance(group, dict) else {}
     title, chapters, given = (told.get(key) for key in ("title", "chapters", "symbols"))
-    if not (isinstance(title, str) and isinstance(chapters, str) and isinstance(given, list)) or len(told) != 3:
-        raise BookError(f"{name}, group {title or 'without a title'}: it has title, chapters and symbols, all of them")
+    if not (isinstance(title, str) and isinstance(chapters, list) and isinstance(given, list)) or len(told) != 3:
+        raise BookError(
+            f"{name}, group {title or 'without a title'}: it has title, chapters (a list of their labels) and symbols"
+        )
     symbols: list[Symbol] = []
     for row in given:
         symbol = _symbol(f"{name}, {title}", row)
@@ -67,7 +69,7 @@ def _group(name: str, group: object) -> Group:
                 "split the group"
             )
         symbols.append(symbol)
-    return Group(title, chapters, tuple(symbols))
+    return Group(title, tuple(map(str, chapters)), tuple(symbols))
 
 
 def _symbol(where: str, row: object) -> Symbol:
@@ -80,8 +82,13 @@ def _symbol(where: str, row: object) -> Symbol:
 
 
 def problems(groups: tuple[Group, ...], labels: Collection[str]) -> list[str]:
-    """Return one sentence for each symbol that is defined by a label which the book does not have."""
+    """Return one sentence for each label of a chapter or a definition which the book does not have."""
     return [
+        f"{FILE}, {group.title}: the chapter {chapter} is no label of the book"
+        for group in groups
+        for chapter in group.chapters
+        if chapter not in labels
+    ] + [
         f"{FILE}, {group.title}, {row.symbol}: defined by {row.defined}, which is no label of the book"
         for group in groups
         for row in group.symbols
@@ -97,7 +104,7 @@ def tables(groups: tuple[Group, ...], library: Library) -> str:
             [f"${row.symbol}$", f"{row.means}; {row.shape}", _code(row, library), f"@{row.defined}"]
             for row in group.symbols
         ]
-        parts.append(f"## {group.title} {{#sec-notation-{number}}}\n\nChapters {group.chapters}.")
+        parts.append(f"## {group.title} {{#sec-notation-{number}}}\n\nChapters {_numbers(group.chapters)}.")
         parts.append(
             rows(["Symbol", "Meaning", "In code", "From"], body, "|:----|:------------------|:------|:------|")
         )
@@ -121,12 +128,17 @@ def shared_letters(groups: tuple[Group, ...]) -> str:
     """Return the symbols that have several meanings, each meaning with the chapters that use it."""
     meanings: dict[str, dict[str, list[str]]] = {}
     for letter, group, row in _letters(groups):
-        meanings.setdefault(letter, {}).setdefault(row.means, []).append(group.chapters)
+        meanings.setdefault(letter, {}).setdefault(row.means, []).extend(group.chapters)
     return "\n\n".join(
-        f"${letter}$\n:   " + "; ".join(f"**{', '.join(chapters)}** {means}" for means, chapters in told.items())
+        f"${letter}$\n:   " + "; ".join(f"**{_numbers(chapters)}** {means}" for means, chapters in told.items())
         for letter, told in meanings.items()
         if len(told) > 1
     )
+
+
+def _numbers(chapters: Iterable[str]) -> str:
+    """Return references to chapters, which each renderer shows as its own numbers of them."""
+    return ", ".join(f"[-@{chapter}]" for chapter in dict.fromkeys(chapters))
 
 
 def _letters(groups: tuple[Group, ...]) -> Iterator[tuple[str, Group, Symbol]]:

@@ -222,6 +222,15 @@ def chapter_number(chapter: str) -> str:
     return chapter.split("-")[0].lstrip("0")
 
 
+def chapter_heading(chapter: str, notebook: Notebook) -> tuple[str, str]:
+    """Return a reference to a chapter, which each renderer shows as its own number of it, and the chapter's title."""
+    text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    heading = re.search(r"^# (.+?)(?: \{(?:#(sec-[\w:.-]*\w))?.*\})?$", text, re.MULTILINE)
+    label = heading[2] if heading else ""
+    number = f"[-@{label}]" if label else f"[{chapter_number(chapter)}]({chapter}.ipynb)"
+    return number, heading[1] if heading else chapter
+
+
 def stated(registry: Registry, label: str) -> Claim:
     """Return the claim with this label; raises BookError, naming a label like it, if no chapter states one."""
     if label not in registry.claims:

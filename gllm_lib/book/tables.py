@@ -78,7 +78,8 @@ def claims_by_status(project: Project, registry: Registry, evidence: Evidence) -
         words = [computed[claim.id].word for claim in registry.claims.values() if claim.chapter == chapter]
         numbers = [words.count(word) for word in COLUMNS]
         numbers.append(len(words) - sum(numbers))
-        body.append([f"[{title(project, chapter)}](#claims-{chapter})", *(str(n or "") for n in numbers)])
+        mark, _, name = title(project, chapter).partition(" ")
+        body.append([f"{mark} [{name}](#claims-{chapter})", *(str(n or "") for n in numbers)])
     words = [status.word for status in computed.values()]
     sums = [words.count(word) for word in COLUMNS]
     body.append(["**All**", *map(str, sums), str(len(words) - sum(sums))])

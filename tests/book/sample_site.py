@@ -54,6 +54,11 @@ Every claim of the book with its status.
 |:------|:-------|:-------|
 | @prp-fourth-root | GLLM Prop. 7(iii) | proved |
 | @prp-printed | GLLM Prop. 6 | refuted |
+| [-@sec-choosing] [Choosing grades](#claims-choosing) | | |
+
+## [-@sec-choosing] Choosing grades {#claims-choosing .unnumbered}
+
+Chapters [-@sec-sample-complexity], [-@sec-choosing].
 
 | Tag | What it stands for |
 |:----|:----|

@@ -19,12 +19,10 @@ WORDS = ("affinity", "gain", "profile", "clip", "grades", "level", "tilt", "pola
 GREEK = ("alpha", "tau", "lambda", "Lambda", "Phi", "nu", "mu", "eta", "sigma", "kappa", "beta", "rho", "varrho")
 
 
-def table(tmp_path, *rows, title="Grades", chapters="4"):
+def table(tmp_path, *rows, title="Grades", chapters='["sec-four"]'):
     """Write a table of one group and return its path."""
     path = tmp_path / FILE
-    path.write_text(
-        f'[[group]]\ntitle = "{title}"\nchapters = "{chapters}"\nsymbols = [\n' + ",\n".join(rows) + "\n]\n"
-    )
+    path.write_text(f'[[group]]\ntitle = "{title}"\nchapters = {chapters}\nsymbols = [\n' + ",\n".join(rows) + "\n]\n")
     return path
 
 
@@ -63,7 +61,7 @@ def test_one_meaning_in_two_groups_is_one(tmp_path):
     path.write_text(path.read_text() * 2)
     assert "alpha" not in shared_letters(read(path))
     path.write_text(path.read_text().replace("a share", "a level", 1))
-    assert shared_letters(read(path)) == "$\\alpha$\n:   **4** a level; **4** a share"
+    assert shared_letters(read(path)) == "$\\alpha$\n:   **[-@sec-four]** a level; **[-@sec-four]** a share"
 
 
 @pytest.mark.parametrize(
@@ -93,6 +91,7 @@ def test_a_label_that_the_book_does_not_have_is_found_by_the_linter(small):
     notebooks = read_notebooks(small)
     found = blocking(small, notebooks, read_registry(small, notebooks))
     assert [line for line in found if r"\alpha: defined by def-profiles, which is no label" in line]
+    assert [line for line in found if "Grades: the chapter sec-four is no label" in line]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +100,8 @@ def test_a_label_that_the_book_does_not_have_is_found_by_the_linter(small):
         ("a = [", "not valid TOML"),
         ("a = 1", "a list of tables"),
         ("group = [1]", "has title"),
-        ('[[group]]\ntitle = "x"', "has title, chapters and"),
+        ('[[group]]\ntitle = "x"', "has title, chapters"),
+        ('[[group]]\ntitle = "x"\nchapters = "4"\nsymbols = []', "a list of their labels"),
     ],
 )
 def test_a_broken_file_is_an_error(tmp_path, text, says):

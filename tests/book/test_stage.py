@@ -108,7 +108,7 @@ def test_generated_tables_replace_their_blocks(site):
     assert "| @rem-printed Bound, as printed | refuted |" in text
     assert "**Instead.** @rem-mended Mended: $|x| < 5$, stated." in text
     assert r"| @rem-mended Mended: ${\vert}x{\vert} < 5$ | stated | new |" in text
-    assert "| 1 First |" in text
+    assert "| [-@sec-first] First |" in text
     assert "| numpy |" in text
 
 
@@ -116,8 +116,8 @@ def test_the_claims_are_counted_by_status(site):
     text = (site / "chapters" / "A-claims.qmd").read_text()
     assert "The book has 3 labelled statements: 1 supported, 1 refuted, 1 stated. For this copy 1 chapter ran 2" in text
     assert "So *supported (exact)* means" in text
-    assert "| [1 First](#claims-01-first) |  | 1 | 1 |  | 1 |" in text
-    assert "### 1 First {#claims-01-first .unnumbered}" in text
+    assert "| [-@sec-first] [First](#claims-01-first) |  | 1 | 1 |  | 1 |" in text
+    assert "### [-@sec-first] First {#claims-01-first .unnumbered}" in text
     assert "### stated: 1 {#claims-stated .unnumbered}\n\n@rem-mended." in text
     assert "### supported (property): 1 {#claims-supported-property .unnumbered}\n\n@prp-small." in text
 
