@@ -22,7 +22,8 @@ from gllm_lib.studies.run import FLOORS
 ROOT = Path(__file__).resolve().parents[1]
 FILES = {
     ".gitignore", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "LICENSE-text", "Makefile", "README.md",
-    "_quarto.yml", "environment.yml", "index.qmd", "pyproject.toml", "references.bib", "requirements.lock",
+    "_environment", "_quarto.yml", "environment.yml", "index.qmd", "pyproject.toml", "references.bib",
+    "requirements.lock",
 }  # fmt: skip
 FOLDERS = {".ci", ".github", "chapters", "figures", "gllm_lib", "results", "tests"}
 WANTED_FOLDERS = FOLDERS - {"figures", "results"}  # git keeps no empty folder

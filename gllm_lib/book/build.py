@@ -76,8 +76,10 @@ def _made_from(site: Path) -> str:
 
 
 def _noted(project: Project, out: Path) -> str:
-    """Return the digest that a folder of pages bears, or nothing if it has none or lacks a page."""
-    whole = all((out / page).with_suffix(".html").is_file() for page in project.pages)
+    """Return the digest that a folder of pages bears, or nothing if it has none, lacks a page or holds Quarto's."""
+    whole = not (out / "site_libs").exists() and all(
+        (out / page).with_suffix(".html").is_file() for page in project.pages
+    )
     return (out / MADE_FROM).read_text(encoding="utf-8") if whole and (out / MADE_FROM).is_file() else ""
 
 
