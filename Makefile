@@ -35,7 +35,7 @@ help:
 	@echo "make pdf          the book as a PDF, into build/print/; make epub for e-readers"
 	@echo "make test         linters, types, the book's own checks, and the tests"
 	@echo "make test-all     make test, and the tests that need a Chromium or transformers"
-	@echo "make test-quarto  the tests that need Quarto"
+	@echo "make test-quarto  the tests that need Quarto, two of them a Chromium as well"
 	@echo "make lint         linters, types and the book's own checks alone"
 	@echo "make lab          open the chapters in JupyterLab"
 	@echo "make bench        the benchmarks, as ratios"

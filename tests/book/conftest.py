@@ -7,12 +7,16 @@ from typing import Any
 
 import nbformat
 import pytest
+import yaml
 
 from gllm_lib.book.html.render import render
 from gllm_lib.book.project import KERNELSPEC, Project, canonical, open_project, read_registry
+from gllm_lib.book.quarto import render_with_quarto
 from gllm_lib.book.run import run_chapters
 from gllm_lib.book.scaffold import new_chapter
 from tests.book.sample_site import FIRST, write_site
+
+ROOT = Path(__file__).resolve().parents[2]
 
 QUARTO = """project:
   type: book
@@ -129,6 +133,33 @@ def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pages")
     render(write_site(folder / "site"), folder / "_book")
     return folder / "_book"
+
+
+GRAPH = """# Claim graph
+
+- []{#on-prp-fourth-root}@prp-fourth-root
+- []{#on-prp-corrected}@prp-corrected
+- `forward(x_BTD: Float[Tensor, 'B T D'], scale: Tensor, positions: Int[Tensor, 'T'] | None = None) -> Tensor`
+- <https://example.org/10.18653/v1/2020.emnlp-demos.6/and-more>
+"""
+
+
+@pytest.fixture(scope="session")
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The sample book with the frame of the real one, through the built-in renderer and through Quarto."""
+    site = write_site(tmp_path_factory.mktemp("site"))
+    config = yaml.safe_load((site / "_quarto.yml").read_text())
+    frame = yaml.safe_load((ROOT / "_quarto.yml").read_text())
+    kept = ("lang", "format", "link-citations", "reference-section-title")
+    config |= {key: frame[key] for key in kept} | {"execute": {"enabled": False}}
+    config["book"]["appendices"].append("chapters/C-claim-graph.qmd")
+    (site / "_quarto.yml").write_text(yaml.safe_dump(config))
+    (site / "chapters" / "C-claim-graph.qmd").write_text(GRAPH)
+    shutil.copy(ROOT / "chapters" / "quarto.scss", site / "chapters")
+    pages = tmp_path_factory.mktemp("pages")
+    render(site, pages / "ours")
+    render_with_quarto(shutil.which("quarto") or "", site, pages / "theirs")
+    return pages / "ours", pages / "theirs"
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, fields
 from html.parser import HTMLParser
 from pathlib import PurePosixPath
@@ -23,7 +24,7 @@ HEADINGS = ("h2", "h3", "h4", "h5", "h6")
 TITLES = ("claim-head", "theorem-title", "proof-title")
 REFERENCES = ("ref", "quarto-xref")
 SKIPPED = frozenset({"button", "figcaption", "footer", "h1", "nav", "pre", "script", "style", "svg", *HEADINGS})
-COMPARED = (*TITLES, "status", "evidence", "references")  # by itself
+COMPARED = (*TITLES, "status", "relations", "evidence", "references")  # by itself
 FURNITURE = ("back", "claim-foot", "colophon", "contents", "page-head", "qed", "quarto-title-block", "title-page")
 ASIDE = frozenset((*COMPARED, *FURNITURE, "screen-reader-only"))
 FOLDED = frozenset({"proof", "imports", "code-fold"})
@@ -49,20 +50,6 @@ class Numbers:
 
 
 SAME = Numbers({})
-SIGNS = (
-    str.maketrans(  # signs that the built-in renderer sets otherwise in mathematics: norms, dots, marks over letters
-        {
-            "\u22ef": "\u2026",
-            "\u2061": None,
-            "\u2225": "\u2016",
-            "\u0302": "^",
-            "\u203e": "\u00af",
-            "\u0304": "\u00af",
-            "\u02dc": "~",
-            "\u0303": "~",
-        }
-    )
-)
 
 
 @dataclass(frozen=True)
@@ -77,6 +64,7 @@ class Facts:
     pictures: list[str]  # what images and drawings show, in words
     references: list[tuple[str, str]]  # where it goes, what it says
     statuses: list[tuple[str, str]]  # label of the claim, its status
+    relations: list[tuple[str, str]]  # label of the claim, what it corrects, is corrected by and uses
     evidence: list[str]
     entries: list[tuple[str, str]]  # key and words of the bibliography
     code: list[str]
@@ -142,12 +130,12 @@ def with_class(tree: Element, *names: str) -> Iterator[Element]:
 
 def words(element: Element) -> str:
     """Return the text of an element with single spaces."""
-    return " ".join("".join(element.itertext()).translate(SIGNS).split())
+    return " ".join("".join(element.itertext()).split())
 
 
 def close(element: Element) -> str:
     """Return the text of an element without spaces."""
-    return "".join("".join(element.itertext()).translate(SIGNS).split())
+    return "".join("".join(element.itertext()).split())
 
 
 def facts(text: str, page: str, numbers: Numbers = SAME) -> Facts:
@@ -181,7 +169,8 @@ class _Page:
             floats=[self.float(label, item) for label, item in found.items() if item.find(".//figcaption") is not None],
             pictures=[alt for item in self.main.iter() if (alt := picture(item))],
             references=[(self.target(link), self.said(link)) for link in links],
-            statuses=self.statuses(),
+            statuses=self.by_claim("status"),
+            relations=self.by_claim("relations"),
             evidence=["".join(self.running(item).split()) for item in with_class(self.main, "evidence")],
             entries=[(item.get("id", ""), close(item)) for item in with_class(self.main, "csl-entry")],
             code=[close(item) for item in self.main.iter("pre")],
@@ -196,13 +185,20 @@ class _Page:
         return self.numbers.ours(re.sub(r"^(\d+) ", r"Chapter \1 ", said)) if re.match(r"\d|Chapter", said) else said
 
     def heading(self, item: Element) -> str:
-        """Return the number of a heading and its words."""
+        """Return the number of a heading and its words, with what references in it say."""
+        item = deepcopy(item)
+        for link in with_class(item, *REFERENCES):
+            said, tail = self.said(link), link.tail
+            link.clear()
+            link.text, link.tail = said, tail
         numbered = any(True for _ in with_class(item, "number", "header-section-number"))
         return self.numbers.ours(words(item)) if numbered else words(item)
 
     def said(self, link: Element) -> str:
         """Return what a reference says; Quarto has no assumptions, and its front page names chapters by title."""
         called = re.sub(r"^(\d+) .+", r"Chapter \1", re.sub(r"^(Appendix [A-Z]) — .+", r"\1", words(link)))
+        if re.fullmatch(r"\d+", called) and self.target(link).endswith(".html"):
+            return self.numbers.ours(f"Chapter {called}").removeprefix("Chapter ")
         return re.sub(r"Equation \((.*)\)", r"Equation \1", self.named(called))
 
     def named(self, called: str) -> str:
@@ -212,7 +208,7 @@ class _Page:
     def target(self, link: Element) -> str:
         """Return the label that a reference goes to or, where it goes to a whole page, the page."""
         path, _, label = link.get("href", "").partition("#")
-        if label and not words(link).startswith(("Chapter", "Appendix")):
+        if label and not re.match(r"Chapter|Appendix|\d+[a-z]?$", words(link)):
             return label
         return normpath(self.address.parent / path) if path else str(self.address)
 
@@ -236,18 +232,18 @@ class _Page:
         kind, number, *caption = self.running(next(item.iter("figcaption"))).split()
         return label, self.named(f"{kind} {number.removesuffix(':')}"), "".join(caption)
 
-    def statuses(self) -> list[tuple[str, str]]:
-        """Return every status with the label of its claim, which it names or stands in."""
-        inside = {id(item): claim for claim in with_class(self.main, "claim") for item in with_class(claim, "status")}
+    def by_claim(self, name: str) -> list[tuple[str, str]]:
+        """Return every division of this class with the label of its claim, which it names or stands in."""
+        inside = {id(item): claim for claim in with_class(self.main, "claim") for item in with_class(claim, name)}
         found = []
-        for item in with_class(self.main, "status"):
+        for item in with_class(self.main, name):
             label = item.get("data-claim") or inside[id(item)].get("id") or ""
             found.append((label, "".join(self.running(item).split())))
         return found
 
     def running(self, item: Element) -> str:
         """Return the running text of an element, a reference as its label in brackets."""
-        return "".join(self._spoken(item, whole=True)).translate(SIGNS)
+        return "".join(self._spoken(item, whole=True))
 
     def _spoken(self, item: Element, whole: bool = False) -> Iterator[str]:
         names = set(item.get("class", "").split())
