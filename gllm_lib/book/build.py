@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -54,16 +55,25 @@ def build_book(
         if not whole:
             runs |= current_runs(project, profile, {name: notebooks[name] for name in notebooks if name not in runs})
         site = stage(project, runs, registry, profile, notebooks)
-        if to == "pdf":
-            pdf.render_pdf(site, out)
-        elif to == "epub":
-            epub.render_epub(site, out)
+        if to != "html":
+            _print(to, site, out, quiet)
         elif quarto and (command := shutil.which("quarto")):
             render_with_quarto(command, site, out)
         elif (made_from := _made_from(site)) != _noted(project, out):
             render(site, out)
             checks.write_text(out / MADE_FROM, made_from)
     return out
+
+
+def _print(to: str, site: Path, out: Path, quiet: bool) -> None:
+    """Make the PDF or EPUB, and say so: that takes minutes, after chapters that may all be executed already."""
+    render, told = {"pdf": (pdf.render_pdf, "a minute or two"), "epub": (epub.render_epub, "half a minute")}[to]
+    clock = time.perf_counter()
+    if not quiet:
+        print(f"making the {to.upper()}, which takes {told}", file=sys.stderr, flush=True)
+    render(site, out)
+    if not quiet:
+        print(f"{out.name}: {time.perf_counter() - clock:.0f} s", file=sys.stderr)
 
 
 def _made_from(site: Path) -> str:

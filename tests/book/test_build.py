@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -200,6 +201,16 @@ def test_outside_a_book(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["claims"]) == 1
     assert "not inside the book" in capsys.readouterr().err
+
+
+@executed_before
+@pytest.mark.parametrize(("kind", "told"), [("pdf", "a minute or two"), ("epub", "half a minute")])
+def test_a_book_in_one_file_says_that_it_is_being_made_and_how_long_it_took(inside, capfd, kind, told):
+    assert main(["render", "--to", kind]) == 0
+    out, err = capfd.readouterr()
+    (made,) = (inside.root / "build" / "print").glob(f"*.{kind}")
+    assert re.fullmatch(rf"making the {kind.upper()}, which takes {told}\n{made.name}: \d+ s\n", err)
+    assert out == f"The book is ready: open build/print/{made.name}\n"
 
 
 def test_quarto_renders_the_staged_folder_where_it_is_present(built, monkeypatch, tmp_path):
