@@ -1,4 +1,4 @@
-"""Where the pages of the PDF end: no caption without its table, no last line of a chapter on a page alone."""
+"""Where the pages of the PDF end: full of words, no caption without its table, no line of code or of a run alone."""
 
 from __future__ import annotations
 
@@ -66,3 +66,57 @@ def test_words_in_a_cell_begin_where_those_above_begin(tmp_path: Path):
     found = places(tmp_path, f"#align(center, table(columns: 1, ..(1, 4, 40).map(n => {left})))")
     assert len(found) == 3
     assert len(set(found.values())) == 1
+
+
+DRAWN = '#float("figure", "fig-{0}", "Figure 1", false, [Caption])[#here-is("drawing-{0}")#rect(height: 60mm)]\n'
+
+
+def test_a_drawing_without_room_lets_the_words_after_it_fill_the_page(tmp_path: Path):
+    heights = range(160, 200, 8)
+    after = 'After. #here-is("after-{0}")\n\n#lorem(600)\n'
+    found = places(
+        tmp_path, "".join(filled(h, f'#here-is("above-{h}")\n\n{(DRAWN + after).format(h)}') for h in heights)
+    )
+    for height in heights:
+        assert found[f"after-{height}"] == found[f"above-{height}"]
+        assert found[f"drawing-{height}"] == int(found[f"above-{height}"]) + 1
+
+
+def test_a_chapter_shows_its_last_drawing_above_the_line_of_its_run(tmp_path: Path):
+    last = '#kept[Last words.]\n#facts[Run. #here-is("facts-{0}")]\n'
+    found = places(tmp_path, "".join(filled(h, (DRAWN + last).format(h)) for h in (100, 170)))
+    assert found["drawing-100"] == found["facts-100"]
+    assert found["drawing-170"] == found["facts-170"]
+
+
+def test_no_line_of_code_stands_on_a_page_alone(tmp_path: Path):
+    code = '#[#show regex("[a-f]"): it => it + here-is("{0}-" + it.text)\n#code("text", "a\\nb\\nc\\nd\\ne\\nf")]\n'
+    heights = range(176, 208)
+    found = places(tmp_path, "".join(filled(height, code.format(height)) for height in heights))
+    split = 0
+    for height in heights:
+        pages = [found[f"{height}-{line}"] for line in "abcdef"]
+        assert pages[0] == pages[1]
+        assert pages[4] == pages[5]
+        split += pages[0] != pages[5]
+    assert split > 2
+
+
+TABLE = """| figure | paired | pooled | seeds |
+|:---|--:|--:|:---|
+| `heads` 4 held-out | −12 [−140, 116] | −3 [−9, 3] * | 1,024 |
+| `depth` 4 held-out | −12 | −3 (0.9 to 1.4) | those of the paper, which were three for each of the two models |
+"""
+
+
+def test_a_number_or_an_interval_in_a_cell_stays_on_one_line(tmp_path: Path):
+    site = printable_site(tmp_path / "site")
+    (site / "index.qmd").write_text(f"# Preface {{.unnumbered}}\n\n{TABLE}")
+    write_typst(site, tmp_path / "typst")
+    typed = (tmp_path / "typst/main.typ").read_text()
+    table = typed[typed.index("#table(") : typed.index("three for each")]
+    assert "columns: 4," in table
+    for numbers in ("−12 [−140, 116]", "−3 [−9, 3] \\*", "1,024", "−12", "−3 (0.9 to 1.4)"):
+        assert f"[#box[{numbers}]]" in table.replace("\\[", "[").replace("\\]", "]")
+    assert "#box[`" not in table
+    assert "#box[those" not in table

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from gllm_lib.book.html.numbering import Node, Page, attributes, node, plain
 from gllm_lib.book.html.references import SPACE, Dresser
 from gllm_lib.book.print.book import MEDIA, ON_SCREEN, evidence_of, media_path, place
 from gllm_lib.book.print.formulas import Formula
 
-LONG = 1500  # a claim with more characters, formulas included, may break over pages
+LONG = 600  # a claim or table with more characters, formulas included, may break over pages
+NUMBERS = re.compile(r"(?=.*\d)(?!.*[^\W\d_]{3}).{1,32}")  # what a cell holds that has no words: a number, an interval
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,8 @@ class TypstDresser(Dresser):
     def _table(self, item: Node) -> Node | list[Node]:
         attr, caption, columns, *rest = item["c"]
         shown = caption[1][0]["c"] if caption[1] else []
+        if unbroken(rest):  # widths by hand may be too small for them
+            columns = [[align, {"t": "ColWidthDefault"}] for align, _ in columns]
         bare = node("Table", ["", [], []], [None, []], columns, *rest)
         if "called" in item:
             return self._float(attr[0], item["called"], shown, [bare])
@@ -156,6 +160,24 @@ def raw(content: str) -> Node:
 def inline(content: str) -> Node:
     """Return a piece of Typst inside a line."""
     return node("RawInline", "typst", content)
+
+
+def unbroken(rows: Any) -> bool:
+    """Keep each cell of numbers on one line; return whether there are any."""
+    cells = [cell for cell in _cells(rows) if NUMBERS.fullmatch(plain(cell[4])) and cell[4][0]["t"] == "Plain"]
+    for *_, blocks in cells:
+        blocks[0]["c"] = [inline("#box["), *blocks[0]["c"], inline("]")]
+    return bool(cells)
+
+
+def _cells(rows: Any) -> Iterator[list[Any]]:
+    """Yield the cells of a table, of pandoc's five parts each."""
+    if isinstance(rows, list):
+        if len(rows) == 5 and isinstance(rows[1], dict) and str(rows[1].get("t")).startswith("Align"):
+            yield rows
+        else:
+            for item in rows:
+                yield from _cells(item)
 
 
 def words(content: str) -> list[Node]:
