@@ -18,7 +18,7 @@ OPENING = """#import "/book.typ": *
 #chapter(1, "1", "Chapter 1", "", "one")[One]
 #pagebreak()
 """
-ROWS = """#float("table", "tbl-{0}", "Table 1", {1}, [Caption #here-is("caption-{0}")])[
+ROWS = """#float("table", "tbl-{0}", "Table 1", "{1}", [Caption #here-is("caption-{0}")])[
 #figure(kind: table, table(columns: 1, table.header([Head]), ..range(12).map(n => here-is("row-{0}-" + str(n)) + [#n])))
 ]
 """
@@ -37,18 +37,18 @@ def filled(millimetres: int, words: str) -> str:
     return f"#pagebreak(weak: true)\n#block(height: {millimetres}mm)\n{words}"
 
 
-@pytest.mark.parametrize("splits", ["true", "false"])
-def test_a_caption_stands_on_the_page_of_its_first_row(tmp_path: Path, splits: str):
+@pytest.mark.parametrize("does", ["breaks", "stays", "floats"])
+def test_a_caption_stands_on_the_page_of_its_first_row(tmp_path: Path, does: str):
     heights = range(186, 208, 2)
-    found = places(tmp_path, "".join(filled(height, ROWS.format(height, splits)) for height in heights))
+    found = places(tmp_path, "".join(filled(height, ROWS.format(height, does)) for height in heights))
     captions = [found[f"caption-{height}"] for height in heights]
     assert captions == [found[f"row-{height}-0"] for height in heights]
     ends = [found[f"row-{height}-11"] for height in heights]
-    assert (captions == ends) == (splits == "false")
+    assert (captions == ends) == (does != "breaks")
 
 
 def test_the_line_of_a_run_stands_below_the_last_words_of_its_chapter(tmp_path: Path):
-    last = '#kept[Last words. #here-is("last-{0}")]\n#facts[Run. #here-is("facts-{0}")]\n'
+    last = '#held(0.95em)[Last words. #here-is("last-{0}")]\n#facts[Run. #here-is("facts-{0}")]\n'
     heights = range(190, 212)
     found = places(tmp_path, "".join(filled(height, last.format(height)) for height in heights))
     assert [found[f"last-{height}"] for height in heights] == [found[f"facts-{height}"] for height in heights]
@@ -57,8 +57,24 @@ def test_the_line_of_a_run_stands_below_the_last_words_of_its_chapter(tmp_path: 
 def test_only_a_long_table_may_break_and_a_chapter_keeps_its_last_words(tmp_path: Path):
     write_typst(printable_site(tmp_path / "site"), tmp_path / "typst")
     typed = (tmp_path / "typst/main.typ").read_text()
-    assert '#float("table", "tbl-grades", "Table\u00a04.1", false, [' in typed
-    assert re.search(r"#kept\[\nPrinted as 0\.459.*\n\n\]\n#facts\(", typed)
+    assert '#float("table", "tbl-grades", "Table\u00a04.1", "stays", [' in typed
+    assert re.search(r"#place\.flush\(\)\n#held\(0\.95em\)\[\nPrinted as 0\.459.*\n\n\]\n#facts\(", typed)
+
+
+@pytest.mark.parametrize(("first", "marks"), [("-", "- three"), ("3.", "start: 5")])
+def test_the_last_item_of_a_list_stays_with_what_comes_below(tmp_path: Path, first: str, marks: str):
+    claim = f"::: {{#rem-listed .claim}}\n## Listed\nThese:\n\n{first} one\n{first} two\n{first} three\n:::\n"
+    site = printable_site(tmp_path / "site")
+    (site / "index.qmd").write_text(f"# Preface {{.unnumbered}}\n\n{claim}")
+    write_typst(site, tmp_path / "typst")
+    typed = (tmp_path / "typst/main.typ").read_text()
+    upper, _, lower = typed[typed.index("#block(below: 0.62em)[") : typed.index("#claim-foot")].partition(
+        "#held(0.62em)["
+    )
+    assert "two" in upper
+    assert "three" not in upper
+    assert "three" in lower
+    assert marks in lower
 
 
 def test_words_in_a_cell_begin_where_those_above_begin(tmp_path: Path):
@@ -68,7 +84,7 @@ def test_words_in_a_cell_begin_where_those_above_begin(tmp_path: Path):
     assert len(set(found.values())) == 1
 
 
-DRAWN = '#float("figure", "fig-{0}", "Figure 1", false, [Caption])[#here-is("drawing-{0}")#rect(height: 60mm)]\n'
+DRAWN = '#float("figure", "fig-{0}", "Figure 1", "floats", [Caption])[#here-is("drawing-{0}")#rect(height: 60mm)]\n'
 
 
 def test_a_drawing_without_room_lets_the_words_after_it_fill_the_page(tmp_path: Path):
@@ -83,7 +99,7 @@ def test_a_drawing_without_room_lets_the_words_after_it_fill_the_page(tmp_path: 
 
 
 def test_a_chapter_shows_its_last_drawing_above_the_line_of_its_run(tmp_path: Path):
-    last = '#kept[Last words.]\n#facts[Run. #here-is("facts-{0}")]\n'
+    last = '#place.flush()\n#held(0.95em)[Last words.]\n#facts[Run. #here-is("facts-{0}")]\n'
     found = places(tmp_path, "".join(filled(h, (DRAWN + last).format(h)) for h in (100, 170)))
     assert found["drawing-100"] == found["facts-100"]
     assert found["drawing-170"] == found["facts-170"]

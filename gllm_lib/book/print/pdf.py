@@ -17,7 +17,7 @@ from gllm_lib.book.html.pages import RenderError
 from gllm_lib.book.html.references import Book
 from gllm_lib.book.print.book import COVER, book_date, media_path, place, read_book, title_label
 from gllm_lib.book.print.formulas import typst_formulas
-from gllm_lib.book.print.typst import TypstDresser, raw, string, wrapped
+from gllm_lib.book.print.typst import TypstDresser, held, raw, string, wrapped
 from gllm_lib.checks import write_bytes, write_text
 
 TEMPLATE = Path(__file__).parent / "assets" / "book.typ"
@@ -100,9 +100,7 @@ def _page(source: Source, book: Book, formulas: Any) -> Iterator[Node]:
     yield wrapped(f"#chapter({1 + depth}, {', '.join(string(name) for name in names)})[", title)
     blocks = rewrite([item for item in source.blocks if not _is_title(item)], dresser)
     if facts := facts_line(source.facts):
-        if blocks and blocks[-1]["t"] in ("Para", "BulletList", "OrderedList"):  # else the line may have a page alone
-            blocks[-1:] = [raw("#kept["), blocks[-1], raw("]")]
-        blocks.append(raw(f"#facts({string(facts)})"))
+        blocks = [*blocks[:-1], raw("#place.flush()"), *held(blocks[-1:]), raw(f"#facts({string(facts)})")]
     yield from blocks
 
 

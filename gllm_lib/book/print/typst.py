@@ -12,7 +12,8 @@ from gllm_lib.book.html.references import SPACE, Dresser
 from gllm_lib.book.print.book import MEDIA, ON_SCREEN, evidence_of, media_path, place
 from gllm_lib.book.print.formulas import Formula
 
-LONG = 600  # a claim or table with more characters, formulas included, may break over pages
+LONG = 600  # a claim with more characters, formulas included, may break over pages
+TALL = 1500  # and so may a table; one between the two moves to where it has room, as drawings do
 NUMBERS = re.compile(r"(?=.*\d)(?!.*[^\W\d_]{3}).{1,32}")  # what a cell holds that has no words: a number, an interval
 
 
@@ -57,7 +58,7 @@ class TypstDresser(Dresser):
         opened = wrapped(f"#claim({given}, {splits}, [", self.claim_name(item), "])[")
         tied = [node("Para", [*words(f"{verb} "), *links]) for verb, links in self.relations(item)]
         foot = [raw(f"#claim-foot({string(identifier)}, {string(word)})["), *tied, *why, raw("]")]
-        return [opened, *item["c"][1], *foot, raw("]")]
+        return [opened, *held(item["c"][1]), *foot, raw("]")]
 
     def _equation(self, item: Node) -> Node:
         identifier = attributes(item)[0]
@@ -68,8 +69,10 @@ class TypstDresser(Dresser):
 
     def _float(self, identifier: str, called: str, words: list[Node], blocks: list[Node]) -> list[Node]:
         kind = "table" if identifier.startswith("tbl-") else "figure"
-        splits = "true" if kind == "table" and sum(len(plain(block["c"])) for block in blocks) > LONG else "false"
-        opened = wrapped(f"#float({string(kind)}, {string(identifier)}, {string(called)}, {splits}, [", words, "])[")
+        size = sum(len(plain(block["c"])) for block in blocks)
+        does = "floats" if kind == "figure" or LONG < size <= TALL else "breaks" if size > TALL else "stays"
+        given = ", ".join(string(each) for each in (kind, identifier, called, does))
+        opened = wrapped(f"#float({given}, [", words, "])[")
         return [opened, *blocks, raw("]")]
 
     def _figure(self, item: Node) -> Node | list[Node]:
@@ -160,6 +163,24 @@ def raw(content: str) -> Node:
 def inline(content: str) -> Node:
     """Return a piece of Typst inside a line."""
     return node("RawInline", "typst", content)
+
+
+def held(blocks: list[Node]) -> list[Node]:
+    """Return blocks of which the last paragraph, or the last item of a list, stays with what comes after them."""
+    *before, last = blocks or [raw("")]
+    if last["t"] == "Para":
+        return [*before, raw("#held(0.95em)["), last, raw("]")]
+    items: list[list[Node]] = last["c"][-1] if last["t"] == "OrderedList" else last["c"]
+    if last["t"] not in ("BulletList", "OrderedList") or len(items) < 2:
+        return blocks
+    upper: list[Any] = items[:-1]
+    lower: list[Any] = items[-1:]
+    if last["t"] == "OrderedList":
+        (start, *style), _ = last["c"]
+        upper, lower = [[start, *style], upper], [[start + len(upper), *style], lower]
+    gap = "0.62em" if items[0][0]["t"] == "Plain" else "0.95em"
+    parts = [raw(f"#block(below: {gap})["), node(last["t"], upper), raw(f"]\n#held({gap})["), node(last["t"], lower)]
+    return [*before, *parts, raw("]")]
 
 
 def unbroken(rows: Any) -> bool:
