@@ -121,6 +121,29 @@ def test_what_would_be_broken_is_refused_and_the_last_book_stays(tmp_path: Path,
     assert (tmp_path / "book.epub").read_bytes() == b"the last one"
 
 
+def test_formulas_have_only_what_the_format_allows():
+    given = '<math display="inline" aria-label="x"><mi minsize="120%" stretchy="true">/</mi><mi>y</mi></math>'
+    made = as_xml(given)
+    assert '<math display="inline" alttext="x">' in made
+    assert '<mo lspace="0" rspace="0" minsize="120%" stretchy="true">/</mo><mi>y</mi>' in made
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [400, 600])
+def test_long_numbers_and_wide_tables_leave_no_page_wider_than_the_window(browser, tmp_path: Path, width: int):
+    site = printable_site(tmp_path / "site")
+    wide = "|" + " a |" * 12 + "\n|" + "--:|" * 12 + "\n|" + " 1.23456789 |" * 12
+    words = f"::: {{.evidence}}\nnear: the image is {'123456789' * 20}\n:::\n\n{wide}\n"
+    (site / "index.qmd").write_text(f"# Preface {{.unnumbered}}\n\n{words}")
+    with zipfile.ZipFile(render_epub(site, tmp_path / "book.epub")) as archive:
+        archive.extractall(tmp_path / "book")
+    page = browser.new_page(viewport={"width": width, "height": 800})
+    page.goto((tmp_path / "book/EPUB/index.xhtml").as_uri())
+    assert page.locator("td").count() == 12
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    page.close()
+
+
 def test_html_becomes_xml():
     given = 'a<br>b<wbr><details class="proof" open><hr></details>&nbsp;'
     assert as_xml(given) == 'a<br/>b<wbr/><details class="proof" open="open"><hr/></details>\u00a0'

@@ -101,7 +101,12 @@ def _page(source: Source, book: Book, manuscript: Manuscript) -> str:
 
 
 def as_xml(page: str) -> str:
-    """Return a page of HTML as XML, with what is folded open: not every e-reader can unfold it."""
+    """Return a page of HTML as XML, with what is folded open: not every e-reader can unfold it.
+
+    A sign with a size becomes an operator and a formula's label its alternative text, which the format asks for.
+    """
+    page = re.sub(r"<mi([^>]*\bstretchy=[^>]*)>([^<]*)</mi>", r'<mo lspace="0" rspace="0"\1>\2</mo>', page)
+    page = re.sub(r"(<math\b[^>]*? )aria-label=", r"\1alttext=", page)
     page = re.sub(r"<(wbr|br|hr)>", r"<\1/>", page)
     page = re.sub(r"(<details\b[^>]*?)( open)?>", r'\1 open="open">', page)
     return page.replace("&nbsp;", "\u00a0")
