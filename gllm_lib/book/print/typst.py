@@ -12,8 +12,8 @@ from gllm_lib.book.html.references import SPACE, Dresser
 from gllm_lib.book.print.book import MEDIA, ON_SCREEN, evidence_of, media_path, place
 from gllm_lib.book.print.formulas import Formula
 
-LONG = 600  # a claim with more characters, formulas included, may break over pages
-TALL = 1500  # and so may a table; one between the two moves to where it has room, as drawings do
+LONG = 400  # a claim with more characters, formulas included, may break over pages
+LOW, TALL = 600, 1500  # a table with more characters than both may, too; one between moves to room, as drawings do
 NUMBERS = re.compile(r"(?=.*\d)(?!.*[^\W\d_]{3}).{1,32}")  # what a cell holds that has no words: a number, an interval
 
 
@@ -58,7 +58,8 @@ class TypstDresser(Dresser):
         opened = wrapped(f"#claim({given}, {splits}, [", self.claim_name(item), "])[")
         tied = [node("Para", [*words(f"{verb} "), *links]) for verb, links in self.relations(item)]
         foot = [raw(f"#claim-foot({string(identifier)}, {string(word)})["), *tied, *why, raw("]")]
-        return [opened, *held(item["c"][1]), *foot, raw("]")]
+        body = held(item["c"][1]) if len(item["c"][1]) > 1 else item["c"][1]  # a paragraph alone may break
+        return [opened, *body, *foot, raw("]")]
 
     def _equation(self, item: Node) -> Node:
         identifier = attributes(item)[0]
@@ -70,7 +71,7 @@ class TypstDresser(Dresser):
     def _float(self, identifier: str, called: str, words: list[Node], blocks: list[Node]) -> list[Node]:
         kind = "table" if identifier.startswith("tbl-") else "figure"
         size = sum(len(plain(block["c"])) for block in blocks)
-        does = "floats" if kind == "figure" or LONG < size <= TALL else "breaks" if size > TALL else "stays"
+        does = "floats" if kind == "figure" or LOW < size <= TALL else "breaks" if size > TALL else "stays"
         given = ", ".join(string(each) for each in (kind, identifier, called, does))
         opened = wrapped(f"#float({given}, [", words, "])[")
         return [opened, *blocks, raw("]")]
