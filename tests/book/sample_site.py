@@ -56,13 +56,13 @@ Every claim of the book with its status.
 | @prp-printed | GLLM Prop. 6 | refuted |
 | [-@sec-choosing] [Choosing grades](#claims-choosing) | | |
 
-## [-@sec-choosing] Choosing grades {#claims-choosing .unnumbered}
-
-Chapters [-@sec-sample-complexity], [-@sec-choosing].
-
 | Tag | What it stands for |
 |:----|:----|
 | GLLM | the first of the sources, whose numbered statements about grades and gains the first part of the book follows |
+
+## [-@sec-choosing] Choosing grades {#claims-choosing .unnumbered}
+
+Chapters [-@sec-sample-complexity], [-@sec-choosing].
 
 ## By source {#sec-by-source}
 
