@@ -14,7 +14,7 @@ import pytest
 
 from gllm_lib.book.html.highlight import highlight, lines
 from gllm_lib.book.html.layout import authors, facts_line
-from gllm_lib.book.html.numbering import prepare
+from gllm_lib.book.html.numbering import node, plain, prepare, text
 from gllm_lib.book.html.pages import RenderError, cell_options, inline_svg, latex_body, merged_streams
 from gllm_lib.book.html.render import render
 from gllm_lib.checks import GllmError
@@ -111,7 +111,7 @@ def test_equations_figures_and_tables(book: Path) -> None:
     text = (book / f"{FIRST}.html").read_text()
     equation = re.search(r'<div id="eq-expanded" class="equation numbered">(.*?)>\(4\.2\)</a>', text, re.DOTALL)
     assert equation
-    assert '<mtable displaystyle="true">' in equation[1]
+    assert '<span class="alignment">' in equation[1]
     figure = re.search(r'<figure id="fig-gain" class="figure">(.*?)</figure>', text, re.DOTALL)
     assert figure
     assert 'role="img" aria-label="Three convex curves' in figure[1]
@@ -401,3 +401,9 @@ def test_a_comment_is_for_authors_alone() -> None:
     shown = {"t": "RawBlock", "c": ["html", "<!-- so --> <b>bold</b>"]}
     inline = {"t": "Para", "c": [{"t": "Str", "c": "a"}, {"t": "RawInline", "c": ["html", "<!-- b -->"]}]}
     assert prepare([comment, shown, inline]) == [shown, {"t": "Para", "c": [{"t": "Str", "c": "a"}]}]
+
+
+def test_quoted_words_keep_their_marks_on_a_line_of_text() -> None:
+    inner = node("Quoted", {"t": "SingleQuote"}, [text("b")])
+    assert plain([text("a"), {"t": "Space"}, node("Quoted", {"t": "DoubleQuote"}, [text("x"), inner])]) == "a “x‘b’”"
+    assert plain(inner) == "‘b’"

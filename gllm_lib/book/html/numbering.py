@@ -129,12 +129,20 @@ def rewrite(value: Any, change: Callable[[Node], Node | list[Node]]) -> Any:
 def plain(inlines: Any) -> str:
     """Return the words of some nodes as one line, formulas as they were typed."""
     words = []
-    for item in walk(inlines):
+    for item in walk(rewrite(inlines, _quoted)):
         if item["t"] in ("Str", "RawInline", "Math", "Code"):
             words.append(item["c"] if isinstance(item["c"], str) else item["c"][1])
         elif item["t"] in ("Space", "SoftBreak", "LineBreak"):
             words.append(" ")
     return "".join(words).strip()
+
+
+def _quoted(item: Node) -> Node | list[Node]:
+    """Return quoted words between their marks, of which pandoc's tree only says the kind."""
+    if item["t"] != "Quoted":
+        return item
+    before, after = "“”" if item["c"][0]["t"] == "DoubleQuote" else "‘’"
+    return [text(before), *item["c"][1], text(after)]
 
 
 def attributes(item: Node) -> tuple[str, list[str], dict[str, str]]:
