@@ -289,7 +289,7 @@ def sample_cells() -> list[Any]:
     x = sympy.Symbol("x")
     formula = f"$\\displaystyle {sympy.latex(sympy.Integral(sympy.exp(-(x**2)), (x, 0, sympy.oo)))}$"
     matrix = f"$\\displaystyle {sympy.latex(sympy.Matrix([[1, x], [x**2, sympy.sqrt(x) / 2]]))}$"
-    wide = " + ".join(f"x_{{{k}}}^2 y_{{{k}}}" for k in range(40))
+    wide = "\\bigl(" + " + ".join(f"x_{{{k}}}^2 y_{{{k}}}" for k in range(40)) + "\\bigr)"
     return [
         nbformat.v4.new_raw_cell("---\nsizes:\n  smoke: {cases: 25}\n---"),
         text(OPENING),

@@ -216,10 +216,12 @@ def test_no_code_is_cut_off_and_a_selection_gives_it_back(opened: Any, width: in
 
 def test_mathematics_is_laid_out(opened: Any) -> None:
     page = opened(FIRST)
-    sizes = page.locator('math[display="block"]').evaluate_all("all => all.map(e => e.getBoundingClientRect().height)")
+    sizes = page.locator(".equation .scroll").evaluate_all("all => all.map(e => e.getBoundingClientRect().height)")
     assert len(sizes) >= 6
     assert min(sizes) > 15
-    rows = page.locator("#eq-expanded mtr").evaluate_all("all => all.map(e => e.getBoundingClientRect().top)")
+    rows = page.locator("#eq-expanded .alignment > :nth-child(even)").evaluate_all(
+        "all => all.map(e => e.getBoundingClientRect().top)"
+    )
     assert rows[1] > rows[0] + 20
     left, right = page.locator("#eq-gain mo").evaluate_all(
         "all => all.filter(e => '()'.includes(e.textContent)).slice(-2).map(e => e.getBoundingClientRect().height)"

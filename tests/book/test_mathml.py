@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from xml.etree import ElementTree
 
 from gllm_lib.book.html.manuscript import pandoc
 from gllm_lib.book.html.mathml import mend
@@ -37,7 +38,7 @@ def test_only_aligned_rows_are_set_in_display_style() -> None:
 def test_a_power_has_the_whole_pair_as_its_base() -> None:
     text = mathematics(r"$$x + \Bigl(a + (b)\Bigr)^2$$")
     assert re.search(r"<msup><mrow><mo [^>]*>\(</mo><mi>a</mi>.*</mrow><mn>2</mn></msup>", text)
-    assert re.search(r"<mi>x</mi><mo>\+</mo><msup>", text)
+    assert re.search(r"<mo[^>]*>\+</mo><msup>", text)
     assert re.search(r"<msup><mrow><mo [^>]*>\|</mo><mi>x</mi>", mathematics(r"$$\bigl|x\bigr|^2$$"))
     inner = mathematics(r"$$((a + \|v\|^2))$$")
     assert re.search(r"<mi>v</mi><msup><mo [^>]*>‖</mo><mn>2</mn></msup>", inner)  # these bars do not grow
@@ -56,7 +57,34 @@ def test_a_long_inline_formula_breaks_after_its_relations_and_in_no_number() -> 
     assert mathematics(r"$\alpha_1 + \beta_2 = \gamma_3 (d + e)$").count("<math") == 3
     assert mathematics(r"$(\alpha_1 + \beta_2)^2 = \gamma_3 + (\delta + 1)^2$").count("<math") == 3
     assert mathematics(r"$a + b = c$").count("<math") == 1
-    assert mathematics(r"$$\alpha_1 + \beta_2 = \gamma_3 (d + e)$$").count("<math") == 1
+    assert mathematics(r"$|\alpha_1 + \beta_2| = P(\gamma_3 | \delta + e) + f$").count("<math") == 3
+
+
+def pieces(tex: str) -> list[list[list[list[str]]]]:
+    """Return the words of a displayed formula by cell, clause, what a relation begins, and term."""
+
+    def inner(element: ElementTree.Element) -> list[ElementTree.Element]:
+        return [item for item in element if item.tag in ("span", "{http://www.w3.org/1998/Math/MathML}math")]
+
+    root = ElementTree.fromstring(mathematics(f"$${tex}$$").replace("\u2061", ""))
+    cells = [item for item in root.iter("span") if item.get("class") == "clauses"]
+    return [[[["".join(m.itertext()) for m in inner(b)] for b in inner(c)] for c in inner(cell)] for cell in cells]
+
+
+def test_a_displayed_formula_has_places_to_break() -> None:
+    assert mathematics(r"$$a + b = c$$").count("<math") == 1  # no page is as narrow
+    assert pieces(r"\alpha_1 + \beta_2 \le |\gamma - 3| (d + e), \qquad \delta_{i = 1} = P(f | g - h) - x, y.") == [
+        [[["α1", "+β2"], ["≤|γ−3|(d+e),"]], [["δi=1"], ["=P(f|g−h)", "−x,", "y."]]]
+    ]
+    assert pieces(r"\begin{aligned} \alpha_1 + 1 &= -b + c, \quad d \\ &\ge e \end{aligned}.") == [
+        [[["α1", "+1"]]], [[["=−b", "+c,"]], [["d"]]], [], [[["≥e."]]],
+    ]  # fmt: skip
+    assert pieces(r"\begin{gathered} \alpha_1 = b, \\ \gamma_3 = d \end{gathered}") == [
+        [[["α1"], ["=b,"]]], [[["γ3"], ["=d"]]],
+    ]  # fmt: skip
+    matrix = mathematics(r"$$\begin{pmatrix} \cosh t & \sinh t \\ \sinh t & \cosh t \end{pmatrix}$$")
+    assert matrix.count("<math") == matrix.count("<mtable") == 1
+    assert '<mo form="infix">+</mo><msub>' in mathematics(r"$$\alpha_1 + \beta_2 = \gamma_3 (d + e)$$")
 
 
 def test_marks_of_punctuation_are_kept_with_their_formula() -> None:

@@ -3,13 +3,14 @@
 Spaces around named functions and big operators; accents, which it writes with combining characters; primes, which a
 browser raises twice; aligned rows in display style; bars that grow for a script; powers of big parentheses; dots
 between signs; spaces in scripts; thousands, which it takes for lists; heads of columns without words; and places where
-a long formula in running text may break, so that it does not widen a narrow page.
+a long formula may break, so that it does not widen a narrow page.
 """
 
 from __future__ import annotations
 
 import html
 import re
+from collections.abc import Iterable
 from xml.etree import ElementTree
 
 from gllm_lib.book.html.linear import linear
@@ -33,7 +34,9 @@ LIMITS = {f"{{{NAMESPACE}}}{name}" for name in ("munder", "mover", "munderover")
 TALL = {f"{{{NAMESPACE}}}{name}" for name in ("mfrac", "mtable", "msqrt", "mroot", "munder", "munderover")}
 MO, MI, MROW = (f"{{{NAMESPACE}}}{name}" for name in ("mo", "mi", "mrow"))
 SIGNS = tuple("+−±·×")
+OPENING = ("(", "[", "{", "⟨", "⌊", "⌈", *BARS)
 BIG = set("∑∏∐∫⋃⋂⨁⨂⋁⋀")
+BEFORE = RELATIONS - set("+−±·×∪∩∧∨,;∣")  # a displayed formula breaks before these, and if need be before a sign
 CENTRED = (RELATIONS | set("∘⋅⊕⊗")) - {",", ";"}  # dots between these stand in the middle of the line
 THIN = "0.167em"
 FORMULA = re.compile(r"([(\[“‘]*)(<math\b.*?</math>)((?:[.,;:!?)\]’”…])*)", re.DOTALL)
@@ -65,8 +68,8 @@ def _headed(found: re.Match[str]) -> str:
 
 def _kept(before: str, formula: str, after: str) -> str:
     """Return a formula with the brackets and marks that touch it, so that no line ends between them."""
-    if not before and not after:
-        return formula
+    if (not before and not after) or formula.startswith("<span"):
+        return before + formula + after
     pieces = formula.split("<wbr>")
     pieces[0] = before + pieces[0]
     pieces[-1] += after
@@ -94,7 +97,8 @@ def _mended(formula: str) -> str:
         formula = ElementTree.tostring(root, encoding="unicode", short_empty_elements=False)
     if 'display="block"' in formula:
         # the columns of `aligned` are set flush; those of a matrix are not, and stay in text style
-        return re.sub(r'<mtable>(?=<mtr><mtd [^>]*padding-right: 0")', '<mtable displaystyle="true">', formula)
+        formula = re.sub(r'<mtable>(?=<mtr><mtd [^>]*padding-right: 0")', '<mtable displaystyle="true">', formula)
+        return displayed(formula) if source and len(source[1]) > LONG else formula
     named = "aria-label" in formula
     return broken(formula) if source and len(source[1]) > LONG and not named else formula
 
@@ -108,27 +112,100 @@ def _spaced(found: re.Match[str]) -> str:
     return f"{found['before'] or ''}{found['script'] or ''}{name}{found['bare'] or ''}"
 
 
+def _outer(row: Iterable[ElementTree.Element]) -> list[bool]:
+    """Return, for each item of a row, whether it stands outside all brackets."""
+    opened: list[str] = []
+    result = []
+    for core in map(_core, row):  # a parenthesis that closes may carry a power
+        form, sign = core.get("form"), core.text or ""
+        if form == "prefix" and sign in OPENING:
+            opened.append(sign)
+        elif form == "postfix":
+            while opened and opened[-1] in BARS and sign not in BARS:
+                opened.pop()  # a single bar, as in P(A | B)
+            del opened[-1:]
+        result.append(not opened)
+    return result
+
+
+def _row(formula: str) -> ElementTree.Element | None:
+    """Return what a formula shows as one row, none of a formula that pandoc could not read."""
+    shown = ElementTree.fromstring(formula).find(f"./{{{NAMESPACE}}}semantics/*")
+    if shown is None or shown.tag == MROW:
+        return shown
+    row = ElementTree.Element(MROW)
+    row.append(shown)
+    return row
+
+
 def broken(formula: str) -> str:
     """Return an inline formula as several, cut after its outermost relations and operators; a browser breaks there."""
-    root = ElementTree.fromstring(formula)
-    row = root.find(f"./{{{NAMESPACE}}}semantics/{{{NAMESPACE}}}mrow")
+    row = _row(formula)
     if row is None:
         return formula
     pieces: list[list[ElementTree.Element]] = [[]]
-    depth = 0
-    for item in row:
+    for item, outer in zip(row, _outer(row), strict=True):
         pieces[-1].append(item)
-        core = _core(item)  # a parenthesis that closes may carry a power
-        if core.tag != MO:
-            continue
-        form, sign = core.get("form"), core.text or ""
-        depth += (sign in "([{⟨") - (sign in ")]}⟩") if form else 0
-        if depth == 0 and core is item and not form and sign in RELATIONS and len(pieces[-1]) > 1:
+        if outer and item.tag == MO and not item.get("form") and item.text in RELATIONS and len(pieces[-1]) > 1:
             pieces.append([])
     pieces = [piece for piece in pieces if piece]
     if len(pieces) == 1:
         return formula
-    return "<wbr>".join(_formula(piece) for piece in pieces)
+    return "<wbr>".join(map(_formula, pieces))
+
+
+def displayed(formula: str) -> str:
+    """Return a displayed formula as pieces of HTML between which a narrow page breaks; lines of an alignment stay."""
+    row = _row(formula)
+    if row is None:
+        return formula
+    columns, cells = _cells(row)
+    told = [_clauses(cell) for cell in cells]
+    if columns == 2:
+        return f'<span class="alignment">{"".join(f"<span>{cell}</span>" for cell in told)}</span>'
+    return "".join(told) if "".join(told).count("<math") > 1 else formula
+
+
+def _cells(row: ElementTree.Element) -> tuple[int, list[list[ElementTree.Element]]]:
+    """Return the number of columns and the cells of a formula that is one alignment with a mark after it, or itself."""
+    lines = [list(line) for line in row[0]] if len(row) and row[0].tag == f"{{{NAMESPACE}}}mtable" else []
+    widths = {len(line) for line in lines}
+    flush = all("right" in line[0].get("style", "") for line in lines) if widths == {2} else widths == {1}
+    if not flush or any(item.tag != MI for item in row[1:]):
+        return 1, [list(row)]
+    lines[-1][-1].extend(row[1:])
+    return widths.pop(), [list(cell) for line in lines for cell in line]
+
+
+def _clauses(row: list[ElementTree.Element]) -> str:
+    """Return a formula as clauses, side by side where they fit; a quad ends a clause.
+
+    A clause that needs more than a line breaks before its outermost relations, and what follows one of these before its
+    signs and after its commas.
+    """
+    parts: list[list[list[list[ElementTree.Element]]]] = [[[[]]]]
+    for item, outer in zip(row, _outer(row), strict=True):
+        operator = outer and item.tag == MO and not item.get("form")
+        if outer and item.tag == f"{{{NAMESPACE}}}mspace" and item.get("width") in ("1.0em", "2.0em"):
+            parts.append([[[]]])
+            continue
+        if operator and item.text in BEFORE:
+            item.set("form", "infix")
+            parts[-1].append([[]])
+        elif operator and item.text in SIGNS and parts[-1][-1][-1]:
+            item.set("form", "infix")
+            parts[-1][-1].append([])
+        parts[-1][-1][-1].append(item)
+        if operator and item.text in (",", ";"):
+            parts[-1][-1].append([])
+    told = [_clause([[p for p in piece if p] for piece in part if any(piece)]) for part in parts if any(map(any, part))]
+    return f'<span class="clauses">{"".join(told)}</span>'
+
+
+def _clause(pieces: list[list[list[ElementTree.Element]]]) -> str:
+    """Return a clause of a displayed formula: what stands before its first relation, and what each relation begins."""
+    lines = ["".join(_formula(piece, displaystyle="true") for piece in line) for line in pieces]
+    return f'<span class="clause">{"".join(f"<span>{line}</span>" for line in lines)}</span>'
 
 
 def _accented(found: re.Match[str]) -> str:
@@ -252,8 +329,8 @@ def _close_up(item: ElementTree.Element) -> None:
                     sign.set("rspace", "0")
 
 
-def _formula(items: list[ElementTree.Element]) -> str:
-    root = ElementTree.Element(f"{{{NAMESPACE}}}math", {"display": "inline"})
+def _formula(items: list[ElementTree.Element], **more: str) -> str:
+    root = ElementTree.Element(f"{{{NAMESPACE}}}math", {"display": "inline", **more})
     row = ElementTree.SubElement(root, f"{{{NAMESPACE}}}mrow")
     row.extend(items)
     return ElementTree.tostring(root, encoding="unicode", short_empty_elements=False)
