@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.book.sample_site import FIRST
+
 pytestmark = pytest.mark.browser
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
@@ -113,3 +115,84 @@ def test_the_contents_hold_the_sections_and_closing_them_leads_back(opened: Any,
     section.wait_for(state="hidden")
     heading = page.locator("#sec-fourth-root").bounding_box()["y"]
     assert page.locator(".bar").bounding_box()["height"] <= heading < 200
+
+
+def covered(page: Any, what: str) -> Any:
+    """Open what lies over the text, by touch, and return it."""
+    if what == "preview":
+        page.locator("#prp-corrected a.ref").first.tap()
+        found = page.locator("#book-preview")
+    elif what == "search":
+        page.get_by_role("button", name="Search").tap()
+        found = page.locator("dialog.search")
+    else:
+        page.locator("#fig-gain .enlarge").tap()
+        found = page.locator("dialog.alone")
+    found.wait_for()
+    return found
+
+
+@pytest.mark.parametrize("what", ["preview", "search", "figure"])
+def test_back_closes_what_lies_over_the_text_and_then_leaves(opened: Any, what: str) -> None:
+    opened("index.html", **PHONE)
+    page = opened(**PHONE)
+    for _ in range(2):  # the second has no other place in the history than the first
+        found = covered(page, what)
+        page.evaluate("scrollBy(0, 40)")
+        place = page.evaluate("scrollY")
+        page.go_back()
+        found.wait_for(state="hidden")
+        assert page.url.endswith(FIRST)
+        assert page.evaluate("scrollY") == place
+    page.go_back()
+    page.wait_for_url("**/index.html")
+
+
+@pytest.mark.parametrize("what", ["preview", "search", "figure"])
+def test_back_passes_over_what_was_closed_by_hand(opened: Any, what: str) -> None:
+    opened("index.html", **PHONE)
+    page = opened(**PHONE)
+    for _ in range(2):
+        found = covered(page, what)
+        if what == "preview":
+            page.locator("h2").first.tap()
+        else:
+            found.get_by_role("button", name="Close").tap()
+        found.wait_for(state="hidden")
+    page.go_back()
+    page.wait_for_url("**/index.html")
+
+
+def test_back_from_where_a_preview_led_returns_to_its_reference(opened: Any) -> None:
+    page = opened("chapters/07-choosing-grades.html", **PHONE)
+    page.locator("a.ref[href$='#eq-gain']").first.tap()
+    page.get_by_role("link", name="Go to Equation").tap()
+    page.wait_for_url("**#eq-gain")
+    page.go_back()
+    page.wait_for_url("**/07-choosing-grades.html")
+    assert page.locator("#book-preview").is_hidden()
+    page.locator("a.ref[href$='#eq-gain']").first.tap()
+    page.locator("#book-preview").wait_for()
+    page.go_back()
+    page.locator("#book-preview").wait_for(state="hidden")
+    assert page.url.endswith("07-choosing-grades.html")
+
+
+def test_the_first_page_says_what_the_book_is_before_it_lists_its_chapters(opened: Any) -> None:
+    page = opened("index.html", **PHONE)
+    words, contents = (page.locator(part).bounding_box()["y"] for part in ("main > p >> nth=0", ".contents"))
+    assert words < contents
+
+
+def test_a_displayed_formula_breaks_where_it_must_and_only_there(opened: Any) -> None:
+    below = "([a, b]) => b.getBoundingClientRect().top >= a.getBoundingClientRect().bottom"
+    fits = "e => e.scrollWidth <= e.clientWidth"
+    for width, expected in ((1280, False), (280, True)):
+        page = opened(viewport={"width": width, "height": 800})
+        assert page.locator("#eq-gain .scroll").evaluate(fits)
+        assert page.locator("#eq-gain .clause > span").evaluate_all(below) is expected
+    apart = page.locator("#eq-expanded .alignment > :nth-child(4) .clause > span").evaluate_all(
+        "all => all.map(e => e.getBoundingClientRect()).map(r => [r.left, r.top])"
+    )
+    assert apart[0][0] == apart[1][0]  # the second relation of a line goes below the first
+    assert apart[0][1] < apart[1][1]

@@ -226,7 +226,7 @@ document.addEventListener("DOMContentLoaded", () => {
     show(root, way);
     if (asked()) place.scrollIntoView();
   };
-  addEventListener("popstate", follow);
+  addEventListener("hashchange", follow);
   addEventListener("load", () => { if (asked()) place.scrollIntoView(); });
   follow();
 });

@@ -76,6 +76,29 @@ const leave = (event) => {
 sidebar.querySelector(".close").addEventListener("click", leave);
 document.addEventListener("keydown", (event) => { if (event.key === "Escape") leave(event); });
 
+// Back closes what lies over the text before it leaves the page: that has a place in the history. What is closed by other
+// means leaves its place empty, and Back passes over it.
+let covering = null; // how to close what lies there
+let above = Boolean(history.state?.above);
+const cover = (shut) => {
+  covering = shut;
+  if (above) return;
+  history.scrollRestoration = "manual"; // the text stays where it is
+  history.replaceState({ ...history.state, below: true }, "");
+  history.pushState({ above: true }, "");
+  history.scrollRestoration = "auto";
+  above = true;
+};
+const uncover = (shut) => { if (covering === shut) covering = null; };
+addEventListener("popstate", ({ state }) => {
+  const back = above && state?.below;
+  above = Boolean(state?.above);
+  if (!back) return;
+  history.scrollRestoration = "auto";
+  if (covering) covering();
+  else history.back();
+});
+
 // where the reader is, in the list of sections
 const entries = new Map([...document.querySelectorAll(".toc a")].map((a) => [a.hash.slice(1), a]));
 const seen = new IntersectionObserver((changes) => {

@@ -8,9 +8,12 @@ const enlarge = (frame) => {
   frame.style.minHeight = `${frame.offsetHeight}px`; // the text below stays where it is
   alone.replaceChildren(close, frame.querySelector("svg"));
   alone.showModal();
+  cover(shut);
 };
-close.addEventListener("click", () => alone.close());
+const shut = () => alone.close();
+close.addEventListener("click", shut);
 alone.addEventListener("close", () => {
+  uncover(shut);
   home.append(alone.querySelector("svg"));
   home.style.minHeight = "";
 });

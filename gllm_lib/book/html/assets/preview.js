@@ -1,4 +1,4 @@
-// A look at what a reference leads to, beside it: under the pointer, on focus, at the first tap. Escape closes it.
+// A look at what a reference leads to, beside it: under the pointer, on focus, at the first tap. Escape closes it, and so does Back after a tap.
 const REFERENCE = 'main a[href*="#"]:not(.number, .graph, .footnote-back)';
 const base = new URL(`${root}./`, location.href).href; // the top of the book
 const card = make("div", { id: "book-preview", role: "note", popover: "manual" });
@@ -79,6 +79,7 @@ const hide = () => {
   shown.removeAttribute("aria-details");
   shown = null;
   card.hidePopover();
+  uncover(hide);
 };
 const show = async (link, by) => {
   wanted = link;
@@ -92,6 +93,7 @@ const show = async (link, by) => {
   link.setAttribute("aria-details", card.id);
   place(link);
   for (const region of [card, ...card.querySelectorAll(".scroll")]) settle(region);
+  if (by === "tap") cover(hide);
   return true;
 };
 const soon = (link, by) => { clearTimeout(timer); wanted = link; timer = setTimeout(show, 250, link, by); };

@@ -163,11 +163,19 @@
     count.textContent = !words.length ? "" : found.length ? told : nothing(words);
   };
 
-  const open = () => { panel.showModal(); field.select(); load(); find(); };
+  const shut = () => panel.close();
+  const open = () => {
+    panel.showModal();
+    if (matchMedia("(hover: none)").matches) cover(shut);
+    field.select();
+    load();
+    find();
+  };
   opener.addEventListener("click", open);
-  closer.addEventListener("click", () => panel.close());
+  closer.addEventListener("click", shut);
+  panel.addEventListener("close", () => uncover(shut));
   field.addEventListener("input", find);
-  panel.addEventListener("click", (event) => { if (event.target === panel || event.target.closest("a")) panel.close(); });
+  panel.addEventListener("click", (event) => { if (event.target === panel || event.target.closest("a")) shut(); });
   document.addEventListener("keydown", (event) => {
     const elsewhere = event.target.closest?.("input, textarea, select, [contenteditable]");
     if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || elsewhere || panel.open) return;
