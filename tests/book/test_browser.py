@@ -96,7 +96,7 @@ def test_the_bar_of_a_phone_is_one_line_and_the_cover_has_its_title(opened: Any)
 
 def test_a_column_of_tags_is_as_wide_as_its_words(opened: Any) -> None:
     page = opened("appendices/claims.html", 1280)
-    item, words = page.locator("table.long thead th").evaluate_all(
+    item, words = page.locator("table.cards thead th").evaluate_all(
         "all => all.map(e => e.getBoundingClientRect().width)"
     )
     assert words > 4 * item

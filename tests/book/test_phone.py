@@ -196,3 +196,44 @@ def test_a_displayed_formula_breaks_where_it_must_and_only_there(opened: Any) ->
     )
     assert apart[0][0] == apart[1][0]  # the second relation of a line goes below the first
     assert apart[0][1] < apart[1][1]
+
+
+def roles(page: Any, *wanted: str) -> list[tuple[str, str]]:
+    """Return role and name of what assistive software is told of the page, for some roles."""
+    nodes = page.context.new_cdp_session(page).send("Accessibility.getFullAXTree")["nodes"]
+    told = [(node["role"]["value"], node["name"]["value"]) for node in nodes if not node["ignored"] and "name" in node]
+    return [one for one in told if one[0] in wanted]
+
+
+def test_a_table_of_words_becomes_cards_and_stays_a_table(opened: Any) -> None:
+    page = opened("appendices/claims.html", **PHONE)
+    cards = page.locator("table.cards")
+    assert cards.count() == 1  # the tables of short cells are read as they are
+    assert cards.evaluate("e => e.parentElement.scrollWidth <= e.parentElement.clientWidth")
+    tag, words = (cards.locator(f"tbody td >> nth={k}").bounding_box() for k in (0, 1))
+    assert words["y"] >= tag["y"] + tag["height"]
+    assert (
+        cards.locator("tbody td")
+        .last.evaluate("e => getComputedStyle(e, '::before').content")
+        .startswith('"What it stands for"')
+    )
+    told = roles(page, "table", "row", "cell", "columnheader")
+    wide = opened("appendices/claims.html", 1280)
+    assert told == roles(wide, "table", "row", "cell", "columnheader")
+    assert ("columnheader", "What it stands for") in told
+    assert sum(role == "cell" for role, _ in told) == 10
+
+
+def test_what_one_taps_has_room(opened: Any) -> None:
+    page = opened(**PHONE)
+    size = "all => all.map(e => e.getBoundingClientRect()).filter(r => r.height).map(r => r.height)"
+    assert min(page.locator(".bar .menu, button:not(.copy)").evaluate_all(size)) >= 38
+    apart = page.locator(".claim-foot p, .evidence summary, .back p").evaluate_all(
+        "all => all.map(e => parseFloat(getComputedStyle(e).lineHeight))"
+    )
+    assert min(apart) >= 24
+    button = page.locator(".copy:visible").first
+    button.scroll_into_view_if_needed()
+    box = button.bounding_box()
+    page.touchscreen.tap(box["x"] - 10, box["y"] + box["height"] + 6)
+    page.wait_for_function("[...document.querySelectorAll('.copy')].some(e => e.textContent !== 'Copy')")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -110,3 +112,32 @@ def test_a_chapter_reads_without_scripts(visitor: Callable[..., Visitor]) -> Non
     page.get_by_role("link", name="Contents", exact=True).click()
     page.locator("#sidebar").get_by_role("link", name=re.compile("Choosing grades")).first.click()
     page.wait_for_url("**/07-choosing-grades.html")
+
+
+def test_a_reader_with_a_phone_finds_a_claim_sees_its_proof_and_ancestors_and_takes_the_notebook(
+    visitor: Callable[..., Visitor], tmp_path: Path
+) -> None:
+    page = visitor(390, has_touch=True, is_mobile=True).open("index.html")
+    page.get_by_role("button", name="Search").tap()
+    page.get_by_role("searchbox").fill("fourth-root law")
+    page.locator(".hits a[href$='#prp-fourth-root']").tap()
+    page.wait_for_url("**/04-sample-complexity.html#prp-fourth-root")
+    claim = page.locator("#prp-fourth-root")
+    code = claim.locator(".checks a").first
+    code.tap()
+    card = page.locator("#book-preview")
+    card.wait_for()
+    assert "@evidence" in card.inner_text()
+    page.go_back()
+    card.wait_for(state="hidden")
+    assert page.url.endswith("#prp-fourth-root")
+    with page.expect_download() as coming:
+        page.locator(".downloads a").first.tap()
+    coming.value.save_as(tmp_path / "chapter.ipynb")
+    assert len(json.loads((tmp_path / "chapter.ipynb").read_text())["cells"]) > 20
+    claim.get_by_role("link", name="What it rests on").tap()
+    page.wait_for_url("**/D-claim-graph.html#on-prp-fourth-root")
+    drawn = page.locator(".graph-node")
+    drawn.first.wait_for()
+    assert drawn.count() > 1
+    assert page.locator(".graph-node.chosen").inner_text().startswith("Proposition 4.")

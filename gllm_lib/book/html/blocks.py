@@ -5,8 +5,10 @@ from __future__ import annotations
 import html
 import re
 from pathlib import PurePosixPath
+from typing import Any
 
 from gllm_lib.book.html.highlight import highlight, lines
+from gllm_lib.book.html.linear import linear
 from gllm_lib.book.html.numbering import (
     Node,
     Page,
@@ -15,6 +17,7 @@ from gllm_lib.book.html.numbering import (
     node,
     plain,
     raw,
+    rewrite,
     scroll,
     span,
     text,
@@ -22,6 +25,8 @@ from gllm_lib.book.html.numbering import (
 )
 from gllm_lib.book.html.pages import inline_svg
 from gllm_lib.book.html.references import SPACE, Book, Dresser, has_class
+
+WORDED = 24  # characters in a cell; more do not fit beside other columns on a phone
 
 
 def resolve(blocks: list[Node], page: Page, book: Book) -> list[Node]:
@@ -114,8 +119,9 @@ class HtmlDresser(Dresser):
     def _table(self, item: Node) -> Node | list[Node]:
         attr, caption, columns, *rest = item["c"]
         ruled = any(width["t"] == "ColWidth" for _, width in columns)  # pandoc saw long rows; browsers set widths
+        if ruled and _worded(rest):
+            attr = [attr[0], [*attr[1], "cards"], attr[2]]
         rest = [[[place, {"t": "ColWidthDefault"}] for place, _ in columns], *rest]
-        attr = [attr[0], [*attr[1], "long"] if ruled else attr[1], attr[2]]
         words = caption[1][0]["c"] if caption[1] else []
         if "called" in item:
             bare = node("Table", ["", attr[1], []], [None, []], *rest)
@@ -199,3 +205,23 @@ class HtmlDresser(Dresser):
                 return node("RawInline", "html", inline_svg(content.decode(), name, alt))
         kept = [[key, value] for key, value in pairs if key in ("width", "height")]
         return node("Image", [identifier, ["card", *classes], [*kept, ["alt", alt]]], [text(alt)], [url, title])
+
+
+def _as_text(item: Node) -> Node:
+    return text(linear(item["c"][1])) if item["t"] == "Math" else item
+
+
+def _worded(parts: list[Any]) -> bool:
+    """Say whether a table says something in words after the first column, and if so, tell each cell its column's head.
+
+    A phone shows such a row as a card, with the heads beside the cells. A table of numbers stays one, to compare them.
+    """
+    (_, heads), bodies, _ = parts
+    rows = [cells[1:] for _, _, _, lines in bodies for _, cells in lines]
+    if not heads or max((len(plain(cell[4])) for cells in rows for cell in cells), default=0) < WORDED:
+        return False
+    names = [plain(rewrite(cell[4], _as_text)) for cell in heads[0][1][1:]]
+    for cells in rows:
+        for cell, name in zip(cells, names, strict=False):
+            cell[0][2].append(["data-head", name])
+    return True
