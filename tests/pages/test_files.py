@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import posixpath
 import re
+import string
 from collections import Counter
 from functools import cache
 from html import unescape
@@ -12,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import unquote
 
 import pytest
+from fontTools.ttLib import TTFont
 
 IDENTIFIER = re.compile(r'\sid="([^"]*)"')
 ADDRESS = re.compile(r'<(?:a|link|script|img|image|use)\b[^>]*?\s(?:xlink:)?(?:href|src)="([^"]*)"')
@@ -118,3 +120,11 @@ def test_an_address_that_leads_nowhere_is_found(tmp_path: Path, address: str) ->
 def test_addresses_are_read_from_a_page() -> None:
     content = '<a class="ref" href="#a">1</a><img alt="" src="b.png"><use xlink:href="#c"/><a href="https://d.e/">2</a>'
     assert internal("chapters/f.html", content) == ["f.html#a", "b.png", "f.html#c"]
+
+
+def test_the_font_of_the_formulas_lacks_no_sign(pages: Path, names: list[str]) -> None:
+    held = {chr(code) for code in TTFont(pages / "assets" / "math.woff").getBestCmap()}
+    formulas = [found for name in names for found in re.findall(r"<math\b.*?</math>", text(pages / name), re.DOTALL)]
+    shown = set(unescape(re.sub(r"<annotation.*?</annotation>|<[^>]*>", "", "".join(formulas), flags=re.DOTALL)))
+    assert len(shown) > 150
+    assert shown - held <= set(string.whitespace)

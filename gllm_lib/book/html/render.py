@@ -19,6 +19,7 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import unquote
 
 from gllm_lib.book.html.blocks import resolve
+from gllm_lib.book.html.fonts import math_font
 from gllm_lib.book.html.layout import Layout
 from gllm_lib.book.html.manuscript import Manuscript, Source, read_manuscript, written
 from gllm_lib.book.html.numbering import Page, node
@@ -50,6 +51,7 @@ def render(site: Path, out: Path) -> list[Path]:
             write_bytes(fresh / "assets" / asset.name, asset.read_bytes())
         write_text(fresh / "assets" / "index.js", search_index(manuscript.sources, book.labels.values()))
         written = {page.target: (fresh / page.target).read_text(encoding="utf-8") for page in book.pages.values()}
+        write_bytes(fresh / "assets" / "math.woff", math_font(written.values()))
         for target, script in previews(written).items():
             write_text(fresh / "assets" / "previews" / target.with_suffix(".js"), script)
         check_links(fresh, [page.target for page in book.pages.values()])
