@@ -10,12 +10,13 @@ from pathlib import Path
 import nbformat
 from nbformat import v4
 
+from gllm_lib.book.html.fonts import math_font
 from gllm_lib.book.html.layout import facts_line
 from gllm_lib.book.html.mathml import mend
 from gllm_lib.book.html.pages import imported, raw_html
 from gllm_lib.book.html.render import ASSETS
 from gllm_lib.book.project import BookError, Notebook, cell_label
-from gllm_lib.checks import exchange, write_text
+from gllm_lib.checks import exchange, write_bytes, write_text
 from gllm_lib.proofs.claims import Div, divs
 
 _COMPLAINTS = ("Unable to resolve crossref", "quarto-unresolved-ref", "not found", "found in the document: :::")
@@ -50,10 +51,19 @@ def render_with_quarto(command: str, site: Path, out: Path) -> None:
         lines = [line for line in told.splitlines() if sign in line]
         if lines:
             raise BookError(f"quarto: {lines[0].strip()}; mend the reference or the block")
-    script = f"<script>{{\n{(ASSETS / 'scroll.js').read_text(encoding='utf-8')}}}</script>\n"
-    for page in (dressed / "_book").rglob("*.html"):
-        write_text(page, mend(page.read_text(encoding="utf-8")).replace("</body>", f"{script}</body>"))
+    _finish(dressed / "_book")
     exchange(dressed / "_book", out)
+
+
+def _finish(book: Path) -> None:
+    """Mend the formulas of a folder of pages, and give them their font and the script that folds or scrolls them."""
+    pages = {page: mend(page.read_text(encoding="utf-8")) for page in sorted(book.rglob("*.html"))}
+    write_bytes(book / "math.woff", math_font(pages.values()))
+    script = f"<script>{{\n{(ASSETS / 'scroll.js').read_text(encoding='utf-8')}}}</script>\n"
+    for page, content in pages.items():
+        font = f"{'../' * len(page.parent.relative_to(book).parts)}math.woff"
+        style = f'<style>@font-face {{ font-family: "Book Mathematics"; src: url("{font}"); }}</style>\n'
+        write_text(page, content.replace("</head>", f"{style}</head>", 1).replace("</body>", f"{script}</body>"))
 
 
 def _claims(notebook: Notebook) -> Iterator[Div]:

@@ -32,3 +32,12 @@ def test_the_edge_of_a_claim_goes_down_to_its_status(browser: Any, both: tuple[P
         width, colour = claim.evaluate(edges)
         assert [width, colour] == claim.locator("+ .status").evaluate(edges)
         assert width == "3px"
+
+
+def test_formulas_are_set_in_the_font_that_lies_beside_the_pages(browser: Any, both: tuple[Path, Path]) -> None:
+    page = browser.new_context(offline=True).new_page()
+    page.goto((both[1] / "chapters" / "04-sample-complexity.html").as_uri())
+    page.evaluate("document.fonts.ready.then(() => 0)")
+    faces = page.evaluate("[...document.fonts].map(face => [face.family.replaceAll('\"', ''), face.status])")
+    assert ["Book Mathematics", "loaded"] in faces
+    assert page.locator("math").first.evaluate("e => getComputedStyle(e).fontFamily").startswith('"Book Mathematics"')
