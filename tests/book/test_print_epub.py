@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from gllm_lib.book.html.fonts import math_font
 from gllm_lib.book.html.pages import RenderError
 from gllm_lib.book.html.render import render
 from gllm_lib.book.print.epub import as_xml, render_epub
@@ -98,6 +99,13 @@ def test_references_cross_from_file_to_file_and_formulas_stay_mathml(packed: dic
     assert re.search(r'href="04-sample-complexity\.xhtml#prp-fourth-root"', page)
     assert "<math" in page
     assert "evidence" in packed[CHAPTER].decode()
+
+
+def test_formulas_bring_their_font(packed: dict[str, bytes]):
+    pages = (content.decode() for name, content in packed.items() if name.endswith(".xhtml"))
+    assert packed["EPUB/math.woff"] == math_font(pages)
+    assert b'url("math.woff")' in packed["EPUB/book.css"]
+    assert b'href="math.woff" media-type="font/woff"' in packed["EPUB/package.opf"]
 
 
 def test_equal_sites_give_equal_bytes(site: Path, tmp_path: Path):

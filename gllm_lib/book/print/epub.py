@@ -17,6 +17,7 @@ from urllib.parse import unquote
 from xml.etree import ElementTree
 
 from gllm_lib.book.html.blocks import HtmlDresser
+from gllm_lib.book.html.fonts import math_font
 from gllm_lib.book.html.layout import authors, facts_line
 from gllm_lib.book.html.manuscript import Manuscript, Source, written
 from gllm_lib.book.html.numbering import Node, Page, node, plain, rewrite, text
@@ -27,7 +28,10 @@ from gllm_lib.book.print.book import COVER, MEDIA, ON_SCREEN, book_date, media_p
 from gllm_lib.checks import write_bytes
 
 ASSETS = Path(__file__).parent / "assets"
-KINDS = {".xhtml": "application/xhtml+xml", ".svg": "image/svg+xml", ".png": "image/png", ".css": "text/css"}
+KINDS = {
+    ".xhtml": "application/xhtml+xml", ".svg": "image/svg+xml", ".png": "image/png", ".css": "text/css",
+    ".woff": "font/woff",
+}  # fmt: skip
 CONTAINER = """<?xml version="1.0" encoding="UTF-8"?>
 <container version="1.0" xmlns="urn:oasis:names:tc:opendocument:xmlns:container">
 <rootfiles><rootfile full-path="EPUB/package.opf" media-type="application/oebps-package+xml"/></rootfiles>
@@ -51,6 +55,7 @@ def render_epub(site: Path, out: Path) -> Path:
         }
         files = {"title.xhtml": _title_page(manuscript, cover), "nav.xhtml": _contents(manuscript)} | files
         content = {name: page.encode() for name, page in files.items()}
+        content["math.woff"] = math_font(files.values())
         content["book.css"] = (ASSETS / "book.css").read_bytes()
         for path in sorted((folder / MEDIA).glob("*")):
             content[f"{MEDIA}/{path.name}"] = path.read_bytes()
