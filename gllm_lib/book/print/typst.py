@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -184,22 +184,15 @@ def held(blocks: list[Node]) -> list[Node]:
     return [*before, *parts, raw("]")]
 
 
-def unbroken(rows: Any) -> bool:
-    """Keep each cell of numbers on one line; return whether there are any."""
-    cells = [cell for cell in _cells(rows) if NUMBERS.fullmatch(plain(cell[4])) and cell[4][0]["t"] == "Plain"]
-    for *_, blocks in cells:
-        blocks[0]["c"] = [inline("#box["), *blocks[0]["c"], inline("]")]
+def unbroken(parts: list[Any]) -> bool:
+    """Keep each cell of numbers on one line, in the head, bodies and foot of a table; return whether there are any."""
+    (_, head), bodies, (_, foot) = parts
+    lines = [*head, *(line for _, _, above, below in bodies for line in (*above, *below)), *foot]
+    cells = [blocks for _, cells in lines for *_, blocks in cells if NUMBERS.fullmatch(plain(blocks))]
+    cells = [blocks[0] for blocks in cells if blocks[0]["t"] == "Plain"]
+    for cell in cells:
+        cell["c"] = [inline("#box["), *cell["c"], inline("]")]
     return bool(cells)
-
-
-def _cells(rows: Any) -> Iterator[list[Any]]:
-    """Yield the cells of a table, of pandoc's five parts each."""
-    if isinstance(rows, list):
-        if len(rows) == 5 and isinstance(rows[1], dict) and str(rows[1].get("t")).startswith("Align"):
-            yield rows
-        else:
-            for item in rows:
-                yield from _cells(item)
 
 
 def words(content: str) -> list[Node]:
