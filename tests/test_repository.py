@@ -31,7 +31,7 @@ MODULES = sorted((ROOT / "gllm_lib").rglob("*.py"))
 MODULE_LINES, MODULE_LIMIT, FUNCTION_LINES = 350, 450, 60
 MACHINERY = {"book", "cli", "proofs"}  # what makes the book
 # One room per subject of the book, a few modules per study: what readers import is the first number.
-LINES = {"mathematics": 10_500, "studies": 4_500, "machinery": 8_000}
+LINES = {"mathematics": 10_500, "studies": 4_500, "machinery": 8_200}
 MACHINE_PATH = re.compile(r"(?<![\w.:/])/(?:root|tmp|work|home/[a-z]+|Users/[A-Za-z]+)/")
 EXAMPLES = {"tests/book/test_lint.py"}  # gives the linter such a path to find
 UNFINISHED = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")

@@ -34,6 +34,25 @@ def test_what_grows_comes_along() -> None:
     assert [len(each.MathGlyphVariantRecord) > 2 for name, each in grown.items() if name == "radical"] == [True]
 
 
+def test_no_form_of_a_sign_is_much_wider_than_the_plain_one() -> None:
+    font = read(math_font([*PAGES, "<math><mo>(</mo><mo>)</mo><mo>[</mo><mo>]</mo></math>"]))
+    variants = font["MATH"].table.MathVariants
+    signs = {font.getBestCmap()[ord(sign)] for sign in "√()[]"}
+    forms = [
+        (name, form)
+        for name, grown in zip(variants.VertGlyphCoverage.glyphs, variants.VertGlyphConstruction, strict=True)
+        for form in [
+            *(each.VariantGlyph for each in grown.MathGlyphVariantRecord),
+            *(part.glyph for part in grown.GlyphAssembly.PartRecords if grown.GlyphAssembly),
+        ]
+        if name in signs
+    ]
+    assert len(forms) > 50
+    for name, form in forms:
+        assert font["hmtx"][form][0] <= 1.1 * font["hmtx"][name][0]
+        assert font["glyf"][form].xMax <= 1.06 * font["hmtx"][form][0]  # as the plain root
+
+
 def test_equal_pages_give_equal_bytes() -> None:
     assert math_font(PAGES) == math_font(reversed(PAGES)) != math_font(PAGES[:1])
 

@@ -24,10 +24,10 @@ def test_named_functions_have_the_spaces_of_tex() -> None:
 
 
 def test_accents_stand_by_themselves() -> None:
-    assert '<mover><mi>g</mi><mo accent="true" stretchy="false">^</mo></mover>' in mathematics(r"$\hat g$")
+    assert '<mover accent="true"><mi>g</mi><mo stretchy="false">^</mo></mover>' in mathematics(r"$\hat g$")
     assert '<mrow class="over"><mrow><mi>A</mi><mi>B</mi></mrow></mrow>' in mathematics(r"$\overline{AB}$")
     nested = mathematics(r"$\xrightarrow{n} \tilde u$")
-    assert '<mover><mi>u</mi><mo accent="true" stretchy="false">˜</mo></mover>' in nested
+    assert '<mover accent="true"><mi>u</mi><mo stretchy="false">˜</mo></mover>' in nested
 
 
 def test_only_aligned_rows_are_set_in_display_style() -> None:
@@ -144,3 +144,11 @@ def test_operators_have_no_spaces_beside_signs_and_marks() -> None:
     assert '<mo form="prefix" lspace="0" rspace="0">min</mo>' in mathematics(r"$\max_l \min(x)$")
     assert 'rspace="0">min</mo>' in mathematics(r"$x \min\bigl(a\bigr)$")
     assert 'lspace="0.167em" rspace="0">min</mo>' in mathematics(r"$(c)\min(x)$")
+
+
+def test_signs_of_two_characters_stars_and_signs_of_numbers() -> None:
+    assert "<mo>=:</mo>" in mathematics("$a =: b$")
+    assert "<mo>∗</mo>" in mathematics("$f^*$")
+    assert 'form="prefix">−</mo>' in mathematics(r"$$\Bigl(- x\Bigr)$$")
+    assert 'form="prefix">−</mo>' not in mathematics(r"$$\Bigl(y - x\Bigr)$$")
+    assert 'lspace="0.167em" rspace="0.167em">log' in mathematics(r"$\tfrac14\log x$")

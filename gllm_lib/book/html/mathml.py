@@ -20,7 +20,7 @@ ElementTree.register_namespace("", NAMESPACE)
 SIGN = re.compile(r'<mi>([+−±·×])</mi>(?=(?:<m(?:sup|sub|subsup)>)?<mo [^>]*form="postfix">[‖|])')  # before a norm
 BARS = ("|", "∥", "‖", "∣")
 FUNCTION = re.compile(
-    r"(?P<before></m(?:i|n|row|sub|sup|subsup|frac|sqrt|over|under)>)?"
+    r"(?P<before></m(?:i|n|row|sub|sup|subsup|frac|sqrt|over|under|style)>)?"
     r"(?P<script><m(?:sub|sup|subsup|under|over|underover)>)?"
     r'(?:<mrow><mi mathvariant="normal">(?P<applied>[^<]{2,})</mi><mo>(?:&#8289;|\u2061)</mo></mrow>'
     r'|(?<=<munder>)<mi mathvariant="normal">(?P<limit>[a-z][^<]+)</mi>)'
@@ -28,7 +28,7 @@ FUNCTION = re.compile(
 )
 ACCENT = re.compile(r'<mover>(?P<base>.*?)<mo accent="true">(?P<mark>[\u0302-\u030c\u203e\u00af])</mo></mover>')
 SPACING = {"\u0302": "^", "\u0303": "\u02dc", "\u0307": "\u02d9", "\u0308": "\u00a8", "\u030c": "\u02c7"}
-RELATIONS = set("=≠<>≤≥≪≫≈≡∼≃≅∝∈∉⊂⊆⊃⊇→←↦⟶⟹⇒⇔≔≺≼⪯⪰≻≽+−±·×∪∩∧∨,;") | {":=", "⟼", "∣"}
+RELATIONS = set("=≠<>≤≥≪≫≈≡∼≃≅∝∈∉⊂⊆⊃⊇→←↦⟶⟹⇒⇔≔≺≼⪯⪰≻≽+−±·×∪∩∧∨,;") | {":=", "=:", "⟼", "∣"}
 SCRIPTS = {f"{{{NAMESPACE}}}{name}" for name in ("msup", "msub", "msubsup")}
 LIMITS = {f"{{{NAMESPACE}}}{name}" for name in ("munder", "mover", "munderover")}
 TALL = {f"{{{NAMESPACE}}}{name}" for name in ("mfrac", "mtable", "msqrt", "mroot", "munder", "munderover")}
@@ -80,7 +80,9 @@ def _kept(before: str, formula: str, after: str) -> str:
 def _mended(formula: str) -> str:
     formula = ACCENT.sub(_accented, FUNCTION.sub(_spaced, formula))
     formula = re.sub(r'(<mo [^>]*form="\w+">)∥</mo>', r"\1‖</mo>", formula)  # a norm, not the relation "parallel"
-    formula = SIGN.sub(r"<mo>\1</mo>", formula)
+    formula = (
+        SIGN.sub(r"<mo>\1</mo>", formula).replace("<mo>=</mo><mo>:</mo>", "<mo>=:</mo>").replace("<mo>*<", "<mo>∗<")
+    )
     source = re.search(r"<annotation[^>]*>([^<]*)", formula)
     for number in THOUSANDS.findall(source[1] if source else ""):  # 524{,}288 is one number, not a list of two
         parts = "<mo>,</mo>".join(f"<mn>{part}</mn>" for part in number.split("{,}"))
@@ -216,7 +218,7 @@ def _accented(found: re.Match[str]) -> str:
     if mark in "\u203e\u00af" and base.startswith("<mrow>"):
         return f'<mrow class="over">{base}</mrow>'
     spaced = SPACING.get(mark, "\u00af")
-    return f'<mover>{base}<mo accent="true" stretchy="false">{spaced}</mo></mover>'
+    return f'<mover accent="true">{base}<mo stretchy="false">{spaced}</mo></mover>'
 
 
 def _pair_powers(row: ElementTree.Element) -> None:
@@ -290,6 +292,11 @@ def _space_row(row: ElementTree.Element) -> None:
             item.text = "⋯"
         elif core.text in BIG and (last is None or (last.tag == MO and _form(last) != "postfix")):
             core.set("lspace", "0")
+        elif (
+            item.tag == MO and item.text in SIGNS and not item.get("form") and last is not None and last.text in OPENING
+        ):
+            if last.get("form") == "prefix":
+                item.set("form", "prefix")  # of a number, after a bracket
         elif _named(core):
             if last is not None and (last.text in BIG or _named(last)):
                 core.set("lspace", "0")
