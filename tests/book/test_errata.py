@@ -89,7 +89,7 @@ def test_the_runs_are_listed_and_added_up(tmp_path):
     records = [{"claim": "prp-small", "cases": 1500, "mutants_rejected": 3}] * 2
     runs = {"01-first": run_of(61.2, 120.4, *records)}
     table = chapter_runs(project, runs, "default")
-    assert "| 1 First | 61 | 120 | 2 | 3,000 | 6 |\n| **All** | 61 | 120 | 2 | 3,000 | 6 |" in table
+    assert "| [-@sec-first] First | 61 | 120 | 2 | 3,000 | 6 |\n| **All** | 61 | 120 | 2 | 3,000 | 6 |" in table
     assert table.endswith("Size: default. Machine: a machine.")
     told = "1 chapter ran 2 checks on 3,000 cases, and every one of 6 mutants was rejected, in 2 minutes of one core."
     assert effort(runs) == f"For this copy {told}"

@@ -187,7 +187,7 @@ def test_the_first_page_says_what_the_book_is_before_it_lists_its_chapters(opene
 def test_a_displayed_formula_breaks_where_it_must_and_only_there(opened: Any) -> None:
     below = "([a, b]) => b.getBoundingClientRect().top >= a.getBoundingClientRect().bottom"
     fits = "e => e.scrollWidth <= e.clientWidth"
-    for width, expected in ((1280, False), (280, True)):
+    for width, expected in ((1280, False), (220, True)):
         page = opened(viewport={"width": width, "height": 800})
         assert page.locator("#eq-gain .scroll").evaluate(fits)
         assert page.locator("#eq-gain .clause > span").evaluate_all(below) is expected
